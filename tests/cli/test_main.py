@@ -298,6 +298,17 @@ def test_warnings_are_one_line(folder):
     assert "NOT converged" in result.stdout
 
 
+def test_columns_of_different_scales_are_named(folder, call, tmp_path):
+    with np.load(folder / "train.npz", allow_pickle=False) as stream:
+        arrays = dict(stream)
+    arrays["X"] = arrays["X"] * np.where(np.arange(arrays["X"].shape[1]) == 1, 1e3, 1.0)
+    np.savez(tmp_path / "scaled.npz", **arrays)
+    result = call("fit", "scaled.npz", "--target", "bird", "--attributes", "place", "-o", "m", cwd=tmp_path)
+    assert result.returncode == 0, result.err
+    assert "warning: the standard deviation of 'f1' is" in result.err
+    assert result.err.count("standard deviation of") == 1
+
+
 def test_alpha_by_held_out_groups(tmp_path, call):
     """The chosen alpha and the expected accuracy are printed, saved, and shown beside the measured accuracy."""
     rng = np.random.default_rng(0)

@@ -96,7 +96,7 @@ class Constant:
 
 def record(monkeypatch):
     """Replace every method by one that records the rows that it is fitted to and those that it predicts."""
-    rows = {name: [] for name in module.METHODS}
+    rows = {name: [] for name in module.COMPARED_METHODS}
 
     def fit(train, setup, name):  # noqa: ARG001 - as the methods
         def prepare(test):
@@ -105,15 +105,15 @@ def record(monkeypatch):
 
         return prepare, Constant()
 
-    for name in module.METHODS:
-        monkeypatch.setitem(module.METHODS, name, partial(fit, name=name))
+    for name in module.COMPARED_METHODS:
+        monkeypatch.setitem(module.COMPARED_METHODS, name, partial(fit, name=name))
     return rows
 
 
 def test_all_methods_get_the_same_rows_and_each_group_is_held_out_once(monkeypatch):
     rows = record(monkeypatch)
     X, y, a = squares(rare=20, frequent=40)
-    compare(X, y, attributes=a, n_splits=3, methods=list(module.METHODS) if has_lightgbm() else None)
+    compare(X, y, attributes=a, n_splits=3, methods=list(module.COMPARED_METHODS) if has_lightgbm() else None)
     first = rows["logistic"]
     for name, others in rows.items():
         if name == "crm-boosting" and not has_lightgbm():
@@ -220,7 +220,7 @@ def test_lc_and_sla_choose_their_ridge_on_held_out_groups():
     X = StandardScaler().fit_transform(X)
     space = module.GroupSpace.from_cardinalities((3, 3))
     setup = module._Setup(space, (0,) * 40, 0, False)
-    _, clf = module.METHODS["sla"](module._Rows(X, codes), setup)
+    _, clf = module.COMPARED_METHODS["sla"](module._Rows(X, codes), setup)
     seen, group = space.distinct(codes)
     fold = module.combination_folds(space, seen, module.RIDGE_FOLDS, np.random.default_rng(0))
     alphas, scores = default_alphas(typical_alpha(40, np.ones(150))), []

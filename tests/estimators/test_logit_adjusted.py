@@ -44,6 +44,14 @@ def slow_risk(X, y, a, coefficients, intercept, offset):
     return total / len(X)
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 1e-3])
+def test_attributes_without_counts_have_an_offset(epsilon):
+    counts = np.array([[2.0, 0.0], [6.0, 0.0]])
+    offset = adjustment_offset(counts, 0.5, 0.0, epsilon)
+    np.testing.assert_allclose(offset[:, 0], 0.5 * np.log(np.array([0.25, 0.75]) + epsilon))
+    np.testing.assert_array_equal(offset[:, 1], 0.5 * np.log(epsilon) if epsilon else -np.inf)
+
+
 @pytest.mark.parametrize("adjustment", ["lc", "sla"])
 def test_the_fit_minimises_the_penalised_risk(adjustment):
     X, codes = make_data(cardinalities=(3, 2), n=200)

@@ -282,11 +282,11 @@ def adjustment_offset(counts: FloatArray, tau: float, smoothing: float, epsilon:
     .. math:: \tau \log (\hat p(y \mid a) + \varepsilon)
 
     ``counts`` (c, a) are as in ``correction_offset``, and the offset is used in the same way. ``smoothing`` is added to
-    every count. If ε > 0, p̂(y | a) is 0 for an attribute combination a whose counts plus ``smoothing`` are all 0.
+    every count; p̂(y | a) is 0 for an attribute combination a whose counts plus ``smoothing`` are all 0.
     """
     smooth = counts + smoothing
     total = smooth.sum(axis=0)
     with np.errstate(divide="ignore"):
         if epsilon:
             return np.asarray(tau * np.log(smooth / np.where(total > 0, total, 1.0) + epsilon))
-        return np.asarray(tau * (np.log(smooth) - np.log(total)))
+        return np.asarray(tau * (np.log(smooth) - np.log(np.where(total > 0, total, 1.0))))

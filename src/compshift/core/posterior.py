@@ -8,12 +8,13 @@ With ``log_score`` s(z) = log q(z) − B*(z) over the candidate groups (paper, l
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from compshift._errors import InputError
-from compshift.core.arrays import Array, IntArray, index_like, like, log_softmax, logmatmulexp, namespace
+from compshift.core.arrays import Array, BoolArray, IntArray, index_like, like, log_softmax, logmatmulexp, namespace
 from compshift.core.energy import GroupTable, Risk, above_lowest, group_energies, group_expectations, log_evidence
 from compshift.core.groups import GroupSpace, distinct_codes
 
@@ -69,17 +70,27 @@ class Pattern(NamedTuple):
     table: GroupTable  # table of the q agreeing groups
 
 
+def agreement(groups: IntArray, known: IntArray) -> BoolArray:
+    """Return whether each of the groups (g, m) has the known values (m,), in which −1 marks an unknown value, (g,)."""
+    chosen = np.flatnonzero(known >= 0)
+    return np.asarray((groups[:, chosen] == known[chosen]).all(axis=1))
+
+
+def rows_by_known_values(space: GroupSpace, codes: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield each distinct row (m,) of ``codes`` (n, m), with −1 for unknown values, and its row numbers (r,)."""
+    found, position = distinct_codes(codes + 1, [size + 1 for size in space.cardinalities])
+    order = np.argsort(position, kind="stable")
+    yield from zip(found - 1, np.split(order, np.flatnonzero(np.diff(position[order])) + 1), strict=True)
+
+
 def known_patterns(space: GroupSpace, seen_groups: IntArray, codes: IntArray) -> tuple[Pattern, ...]:
     """Return the rows of ``codes`` (n, m), in which −1 marks a missing value, collected by their known values.
 
     Raise if no group of ``seen_groups`` (k, m) has the known values of a row.
     """
-    found, position = distinct_codes(codes + 1, [size + 1 for size in space.cardinalities])
-    order = np.argsort(position, kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(position[order])) + 1)
     patterns = []
-    for known, rows in zip(found - 1, parts, strict=True):
-        agreeing = np.flatnonzero(((known < 0) | (seen_groups == known)).all(axis=1))
+    for known, rows in rows_by_known_values(space, codes):
+        agreeing = np.flatnonzero(agreement(seen_groups, known))
         if not len(agreeing):
             raise _no_group(space, known, len(rows))
         patterns.append(Pattern(rows, agreeing, GroupTable.of(space, seen_groups[agreeing])))

@@ -55,7 +55,7 @@ FOLD_ARRAYS = ("fold_energies", "fold_position", "fold_weight", "fold_temperatur
 TREES = "tree_"
 """Prefix of the names of the arrays of ``Trees``."""
 
-COLUMNS = "column_"
+COLUMN_ARRAYS = "column_"
 """Prefix of the names of the arrays of ``LinearColumns``."""
 
 MODEL_NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
@@ -152,7 +152,7 @@ def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays |= {f"{TREES}{name}": array for name, array in model.basis.arrays.items()}
     elif model.basis is not None:
         header["columns"] = {"n_features": model.basis.n_features}
-        arrays |= {f"{COLUMNS}{name}": array for name, array in model.basis.arrays.items()}
+        arrays |= {f"{COLUMN_ARRAYS}{name}": array for name, array in model.basis.arrays.items()}
     return header, arrays
 
 
@@ -355,7 +355,7 @@ def _basis(header: Mapping[str, Any], arrays: Mapping[str, Any], n_outputs: int)
         found = basis.n_outputs
     elif "columns" in header:
         n_features = check_count(header["columns"]["n_features"], "n_features")
-        basis = LinearColumns(n_features, **_plain_arrays(arrays, COLUMNS, LinearColumns.array_types()))
+        basis = LinearColumns(n_features, **_plain_arrays(arrays, COLUMN_ARRAYS, LinearColumns.array_types()))
         check_linear_columns(basis)
         found = len(basis.column)
     else:

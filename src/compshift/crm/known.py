@@ -20,9 +20,10 @@ from sklearn.utils import _safe_indexing
 
 from compshift._checks import check_same_order, check_same_rows
 from compshift._errors import InputError, listing, shown, unknown_name
-from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.columns import Column, read_columns, without_arrow
-from compshift.core.groups import GroupSpace, distinct_codes
+from compshift.core.groups import GroupSpace
+from compshift.core.posterior import agreement, rows_by_known_values
 from compshift.crm.inputs import prediction_features, reject_names
 
 if TYPE_CHECKING:
@@ -65,11 +66,10 @@ def known_codes(clf: GroupClassifier, attributes: Any, n_rows: int) -> IntArray:
     for column in columns:
         attribute = space.names.index(column.name)
         codes[:, attribute] = _codes(column, space, attribute)
-    patterns, position = _patterns(codes, space)
-    for number, known in enumerate(patterns):
+    for known, rows in rows_by_known_values(space, codes):
         agreeing = agreement(clf.groups_, known)
         if not (agreeing & (clf.log_prior_ > -np.inf)).any():
-            raise _no_group(space, known, int(np.argmax(position == number)), candidates=bool(agreeing.any()))
+            raise _no_group(space, known, int(rows[0]), candidates=bool(agreeing.any()))
     return codes
 
 
@@ -79,28 +79,13 @@ def restricted_parts(clf: Classifier, codes: IntArray) -> Iterator[tuple[IntArra
     The prior of the classifier is restricted to the groups that agree with the codes. If all groups agree, the
     classifier is ``clf`` itself.
     """
-    patterns, position = _patterns(codes, clf.space_)
-    order = np.argsort(position, kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(position[order])) + 1)
-    for known, rows in zip(patterns, parts, strict=True):
+    for known, rows in rows_by_known_values(clf.space_, codes):
         agreeing = agreement(clf.groups_, known)
         part = clf
         if not agreeing.all():
             part = copy(clf)
             part.log_prior_ = np.where(agreeing, clf.log_prior_, -np.inf)  # posteriors do not need its sum
         yield rows, part
-
-
-def agreement(groups: IntArray, known: IntArray) -> BoolArray:
-    """Return whether each of the groups (g, m) has the known values (m,), in which −1 marks an unknown value, (g,)."""
-    chosen = np.flatnonzero(known >= 0)
-    return np.asarray((groups[:, chosen] == known[chosen]).all(axis=1))
-
-
-def _patterns(codes: IntArray, space: GroupSpace) -> tuple[IntArray, IntArray]:
-    """Return the distinct rows (k, m) of codes in which −1 marks an unknown value, and each row's position (n,)."""
-    found, position = distinct_codes(codes + 1, [size + 1 for size in space.cardinalities])
-    return found - 1, position
 
 
 def _attribute_columns(space: GroupSpace, n_targets: int, attributes: Any, n_rows: int) -> list[Column]:

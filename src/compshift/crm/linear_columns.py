@@ -15,7 +15,7 @@ from compshift._checks import MAX_FEATURE
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 
-NUMBER = -1
+NUMERIC_LEVEL = -1
 """``level`` of a feature that is the number in its column."""
 
 MISSING = -2
@@ -34,7 +34,7 @@ class LinearColumns:
 
     n_features: int  # p
     column: IntArray  # (q,) column of each feature
-    level: IntArray  # (q,) category whose indicator the feature is, or NUMBER or MISSING
+    level: IntArray  # (q,) category whose indicator the feature is, or NUMERIC_LEVEL or MISSING
     fill: FloatArray  # (q,) number that replaces a missing value
     mean: FloatArray  # (q,)
     scale: FloatArray  # (q,)
@@ -50,7 +50,7 @@ class LinearColumns:
                 kept = values[np.argsort(-counts, kind="stable")[:MAX_LEVELS]]
                 features += [(index, int(level), 0.0, 0.0, 1.0) for level in np.sort(kept)]
             elif len(known):
-                features.append((index, NUMBER, *number_statistics(known)))
+                features.append((index, NUMERIC_LEVEL, *number_statistics(known)))
             if 0 < len(known) < len(column):
                 features.append((index, MISSING, 0.0, 0.0, 1.0))
         if not features:  # every value is missing
@@ -64,7 +64,7 @@ class LinearColumns:
         missing = np.isnan(values)
         indicator = np.where(self.level == MISSING, missing, values == self.level)
         number = (np.where(missing, self.fill, values) - self.mean) / self.scale
-        return np.asarray(np.where(self.level == NUMBER, number, indicator))
+        return np.asarray(np.where(self.level == NUMERIC_LEVEL, number, indicator))
 
     @classmethod
     def array_types(cls) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from compshift.crm.solver import NEWTON_AFTER, Parameters, RiskGradient, Solutio
 WARM_START_TOL = 1e-3
 """Tolerance of the fit to the complete samples, which serves only as a warm start."""
 
-MAX_ROUNDS = 50
+MAX_SEARCHES = 50
 """Maximum number of searches; p̂ is re-estimated after each. Two or three are usually enough."""
 
 RISK_ROUNDING = 1e-12
@@ -172,7 +172,7 @@ def fit_alternating(rows: PartialRows, params: FitParams, *, tol: float, max_ite
     frequency = rows.expected_frequency(rows.features @ weight.T, log_score)
     risks: list[float] = []
     gradient, converged = np.inf, False
-    for _ in range(MAX_ROUNDS):
+    for _ in range(MAX_SEARCHES):
         problem = PartialProblem(rows, frequency, params.alpha, complete.anchor)
         start = Parameters(weight, np.log(frequency) - log_score)
         risks = risks or [problem.evaluate(*start).value]

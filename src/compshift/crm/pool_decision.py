@@ -30,7 +30,7 @@ from compshift.crm.fit import Setting, StandardisedRows, StepOne, step_one, step
 from compshift.crm.held_out import FOLD_TOL, ROW_PARTS, Fold, row_parts
 from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import PoolDecision
-from compshift.crm.selection import mean_and_error
+from compshift.crm.selection import known_means, mean_and_error
 from compshift.crm.unlabelled import MAX_ROUNDS, fit_with_pool, group_bias, pool_frequency, pool_groups, pool_model
 
 CLEAR_GAIN = 1.0
@@ -104,7 +104,7 @@ def verdict(accuracy: FloatArray, n_unseen: int, n_seen: int) -> PoolDecision:
     held out, and on held-out samples when it stays in training. ``n_unseen`` and ``n_seen`` are the numbers of groups
     inside the hull that training lacks and has; they weight the two accuracies in the mean over all groups.
     """
-    held_out, seen = (np.array([_known_mean(row) for row in accuracy[:, kind]]) for kind in range(2))  # (rounds + 1,)
+    held_out, seen = (known_means(accuracy[:, kind]) for kind in range(2))  # (rounds + 1,)
     balanced = n_unseen * held_out + n_seen * np.nan_to_num(seen)
     best = 1 + int(np.argmax(balanced[1:]))
     gain, error = mean_and_error(accuracy[best, 0] - accuracy[0, 0])
@@ -122,12 +122,6 @@ def verdict(accuracy: FloatArray, n_unseen: int, n_seen: int) -> PoolDecision:
         reason = f"the pool is not used: {measured}, which is no clear gain"
     by_round = tuple(held_out.tolist()), tuple(seen.tolist())
     return PoolDecision(bool(helps), reason, held_out=by_round[0], seen=by_round[1], gain=gain, gain_error=error)
-
-
-def _known_mean(values: FloatArray) -> float:
-    """Return the mean of the values that are not NaN; NaN if there is none."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else np.nan
 
 
 def unseen_share(energies: FloatArray, candidates: Candidates, fitted: StepOne) -> tuple[float, float, float]:

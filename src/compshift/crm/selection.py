@@ -296,13 +296,13 @@ def cv_results(choice: Choice, reliability: FloatArray) -> dict[str, Any]:
         "criterion": choice.criterion,
         "effective_sample_size": reliability[:, 0],
         "pareto_k": reliability[:, 1],
-        "unseen_accuracy": _known_means(scores.unseen),
-        "seen_accuracy": _known_means(scores.seen),
+        "unseen_accuracy": known_means(scores.unseen),
+        "seen_accuracy": known_means(scores.seen),
         "group_accuracy": scores.unseen,
     }
 
 
-def _known_means(values: FloatArray) -> FloatArray:
+def known_means(values: FloatArray) -> FloatArray:
     """Return the mean of each row over its entries that are not NaN, (n,); NaN if all entries are NaN."""
     known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN, as intended

@@ -80,7 +80,7 @@ def _read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Any:
 
 # Field ids in parquet.thrift.
 ROW_GROUPS = 4  # of FileMetaData
-COLUMNS = 1  # of RowGroup
+GROUP_COLUMNS = 1  # of RowGroup
 COLUMN_METADATA = 3  # of ColumnChunk
 PATH_IN_SCHEMA, N_VALUES, UNCOMPRESSED_SIZE = 3, 5, 6  # of ColumnMetaData
 
@@ -123,7 +123,7 @@ def column_chunks(path: Path) -> Iterator[ColumnChunk]:
         content = stream.read(length)
     try:
         for group in _ThriftReader(content).struct()[ROW_GROUPS]:
-            for column in group[COLUMNS]:
+            for column in group[GROUP_COLUMNS]:
                 metadata = column[COLUMN_METADATA]
                 n_values, unpacked = int(metadata[N_VALUES]), int(metadata[UNCOMPRESSED_SIZE])
                 yield ColumnChunk(metadata[PATH_IN_SCHEMA][0].decode(), max(n_values, 0), max(unpacked, 0))

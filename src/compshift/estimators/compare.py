@@ -206,17 +206,19 @@ def compare(
 
 
 def _check_methods(methods: Sequence[str] | None) -> list[str]:
-    """Return the names of the methods, in the order of ``METHODS``."""
+    """Return the names of the methods, in the order of ``COMPARED_METHODS``."""
     if methods is None:
-        return [name for name in METHODS if name != BOOSTED or importlib.util.find_spec("lightgbm") is not None]
-    names = check_list(methods, "methods", f"names among {listing(METHODS)}")
+        return [
+            name for name in COMPARED_METHODS if name != BOOSTED or importlib.util.find_spec("lightgbm") is not None
+        ]
+    names = check_list(methods, "methods", f"names among {listing(COMPARED_METHODS)}")
     for name in names:
-        check_name("method", name, tuple(METHODS))
+        check_name("method", name, tuple(COMPARED_METHODS))
     if not names:
-        raise InputError(f"methods is empty: pass names among {listing(METHODS)}")
+        raise InputError(f"methods is empty: pass names among {listing(COMPARED_METHODS)}")
     if BOOSTED in names:
         import_lightgbm()
-    return [name for name in METHODS if name in names]
+    return [name for name in COMPARED_METHODS if name in names]
 
 
 def _read_features(reader: _Reader, X: Any, columns: Any, name: str) -> Any:
@@ -288,7 +290,7 @@ def _score(name: str, train: _Rows, tests: Sequence[_Rows], setup: _Setup) -> _S
     with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         started = time.perf_counter()
-        prepare, clf = METHODS[name](train, setup)
+        prepare, clf = COMPARED_METHODS[name](train, setup)
         seconds = time.perf_counter() - started
         variants: dict[str, Callable[[FloatArray, _Rows], Any]] = {name: lambda features, _: clf.predict(features)}
         if name.startswith("crm"):
@@ -388,7 +390,7 @@ def _fit_boosted_crm(train: _Rows, setup: _Setup) -> _Fitted:
 BOOSTED = "crm-boosting"
 """Name of the method that needs LightGBM."""
 
-METHODS: dict[str, Callable[[_Rows, _Setup], _Fitted]] = {
+COMPARED_METHODS: dict[str, Callable[[_Rows, _Setup], _Fitted]] = {
     "logistic": partial(_fit_logistic, balanced=False),
     "logistic-balanced": partial(_fit_logistic, balanced=True),
     "boosting": partial(_fit_boosting, attributes=False),

@@ -36,7 +36,7 @@ KEYWORDS = {"features": "features", "images": "path", "text": "text"}
 WITHOUT_NETWORK = ("features", "table")
 """Kinds of samples whose features need no backbone."""
 
-MAX_COLUMNS = {"images": 1, "text": 2}
+MAX_SAMPLE_COLUMNS = {"images": 1, "text": 2}
 """Largest number of columns of each kind; there is no limit for features."""
 
 
@@ -81,7 +81,7 @@ class Recipe:
         check_name("the kind", self.kind, (*KEYWORDS, "table"))
         if not all(isinstance(name, str) for name in self.columns) or len(set(self.columns)) < len(self.columns):
             raise InputError(f"columns is {shown(list(self.columns))}, but must be a list of different names")
-        limit = MAX_COLUMNS.get(self.kind)
+        limit = MAX_SAMPLE_COLUMNS.get(self.kind)
         if not self.columns or (limit is not None and len(self.columns) > limit):
             expected = "1 or more" if limit is None else " or ".join(map(str, range(1, limit + 1)))
             raise InputError(f"columns has {len(self.columns)} names, but must have {expected} for {self.kind}")

@@ -22,7 +22,7 @@ from compshift.crm.boosting import CRMBoostingClassifier
 from compshift.crm.cv import CRMClassifierCV
 from compshift.data.raw_tables import as_times, column_kind
 from compshift.features.recipe import Recipe
-from compshift.features.table_columns import ENERGIES, TableColumns, left_out_sentence
+from compshift.features.table_columns import TABLE_ENERGIES, TableColumns, left_out_sentence
 
 
 def table_classifier(energies: str = "auto", *, columns: Sequence[str] | None = None, **parameters: Any) -> Pipeline:
@@ -63,7 +63,7 @@ def table_classifier(energies: str = "auto", *, columns: Sequence[str] | None = 
     >>> pipe.predict(pd.DataFrame({"colour": ["white", None], "beak": [1.1, 4.1]}))
     array(['gull', 'duck'], dtype='<U4')
     """
-    check_name("energies", energies, ("auto", *ENERGIES))
+    check_name("energies", energies, ("auto", *TABLE_ENERGIES))
     kind: Any = CRMClassifierCV if energies == "linear" else CRMBoostingClassifier
     if energies == "auto":
         parameters["energies"] = "auto"
@@ -137,7 +137,7 @@ class TableFeatures(TransformerMixin, BaseEstimator):
         InputError
             If the table cannot be read, or none of its columns can be a feature.
         """
-        check_name("energies", self.energies, ENERGIES)
+        check_name("energies", self.energies, TABLE_ENERGIES)
         frame = _as_frame(X)
         check_same_order({"X": X, "y": y})
         names = list(frame.columns) if self.columns is None else _checked_names(self.columns, list(frame.columns))

@@ -35,7 +35,7 @@ from compshift.crm.mixed_features import MAX_CATEGORIES
 from compshift.data.raw_tables import as_booleans, as_numbers, as_text, as_times, column_kind
 from compshift.features.text_columns import TextComponents, is_language
 
-ENERGIES = ("linear", "boosted")
+TABLE_ENERGIES = ("linear", "boosted")
 """Kinds of energies that features are made for."""
 
 DATE_PARTS = ("year", "month", "day of the week", "days since 1970")
@@ -255,7 +255,7 @@ class TableColumns:
         """Return the columns of a result of ``to_dict``. The content is checked, because it comes from a file."""
         if not isinstance(content, Mapping) or set(content) != {"energies", "columns"}:
             raise InputError("table must have energies and columns")
-        check_name("energies", content["energies"], ENERGIES)
+        check_name("energies", content["energies"], TABLE_ENERGIES)
         if not isinstance(content["columns"], list | tuple) or not content["columns"]:
             raise InputError("the columns of table must be a list of one or more")
         linear = content["energies"] == "linear"

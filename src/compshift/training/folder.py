@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from compshift._errors import InputError, an, listing, reason
 from compshift._files import append_line, check_folder, check_ordinary, locked, parse_json, read_json_object, replacing
+from compshift.crm.io import CHECKSUM_KEY
 from compshift.methods.base import State
 
 RUN_VERSION = 1
@@ -40,9 +41,6 @@ RESERVED_FILES = (
 
 METADATA_KEY = "compshift"
 """Key of a safetensors file's header that holds the metadata, as JSON."""
-
-CHECKSUM_KEY = "sha256"
-"""Key of the metadata that holds the checksum."""
 
 RETRAIN = "train again with overwrite, or in another folder"
 """Remedy that ends the error messages about damaged or unusable runs."""
