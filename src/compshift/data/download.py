@@ -48,7 +48,7 @@ MIN_BYTES_PER_SECOND = 1024
 PROGRESS_BYTES = 1 << 16
 """Number of new bytes that an attempt must receive for the count of failed attempts to start again."""
 
-PASSING_CODES = (408, 425, 429)
+TEMPORARY_CODES = (408, 425, 429)
 """HTTP status codes below 500 after which a request is retried; it is retried after all codes from 500 on too."""
 
 WEB_PAGE = re.compile(rb"\s*(?:<!doctype\s+html|<html)", re.IGNORECASE)
@@ -221,7 +221,7 @@ def _open(partial: _Partial, headers: Mapping[str, str], timeout: float) -> HTTP
         if code == 416 and "Range" in headers:
             partial.remove()
             raise TransientError("it has no bytes after those received, so the download starts over") from None
-        if code in PASSING_CODES or code >= 500:
+        if code in TEMPORARY_CODES or code >= 500:
             wait = error.headers.get("Retry-After", "") if error.headers else ""
             seconds = float(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else None
             raise TransientError(f"it answers with the error {code}", seconds) from None
