@@ -55,7 +55,7 @@ def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accel
     on_cpu = device == "cpu" or not torch.accelerator.is_available()
     accelerator = Accelerator(
         cpu=on_cpu,
-        mixed_precision={"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[precision],
+        mixed_precision=MIXED_PRECISION[precision],
         kwargs_handlers=[options],
     )
     wanted = int(os.environ.get("WORLD_SIZE", "1"))
