@@ -257,8 +257,12 @@ def split_groups(text: str) -> list[str]:
 
 def group_text(values: Sequence[Any]) -> str:
     """Format a group as a text that ``parse_groups`` can read."""
-    texts = [str(value) for value in values]
-    return ",".join(f'"{text}"' if "," in text or ";" in text else text for text in texts)
+    return ",".join(_quoted(str(value)) for value in values)
+
+
+def _quoted(text: str) -> str:
+    """Return a text as an entry of CSV: in double quotes if it contains a comma, a semicolon or a double quote."""
+    return '"' + text.replace('"', '""') + '"' if re.search('[,;"]', text) else text
 
 
 def _parts(text: str) -> list[str]:
