@@ -17,11 +17,11 @@ class Collective:
     size = 1
 
     def sum(self, values: Any) -> Any:
-        """Return the sum of ``values`` over all processes, arrays of equal shape; gradients flow to every process."""
+        """Return the sum of the ``values`` that all processes pass, of equal shape; gradients flow to every process."""
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the list of the values passed by all processes, by rank; arrays may differ in length."""
+        """Return the values that all processes pass, as a list in order of rank; arrays may differ in length."""
         return [value]
 
     def share(self, n_rows: int) -> slice:

@@ -431,8 +431,8 @@ def test_damaged_inputs_of_a_model_file_are_refused(call, folder):
     for command in (["evaluate"], ["predict", "-o", "p.csv"]):
         result = call(command[0], "m.safetensors", "t.csv", *command[1:], cwd=folder)
         assert (result.returncode, result.err.count("\n")) == (2, 1)
-        assert "the model does not say how its features were made" in result.err
-    with pytest.raises(cs.InputError, match="cannot be loaded: the model does not say how its features were made"):
+        assert "the model's description of its features is missing or damaged" in result.err
+    with pytest.raises(cs.InputError, match="cannot be loaded: the model's description of its features"):
         cs.load(folder / "m.safetensors")
 
 

@@ -96,8 +96,8 @@ ROWS = {
     "503, then fine": (lambda good, _: [refuse(503), refuse(503, Retry_After="soon"), send(good)], None),
     "503 in the middle": (lambda good, _: [send(good, cut=200_000), refuse(503), send(good)], None),
     "500 for ever": (answers(refuse(500)), f"error 500, {AGAIN}"),
-    "204": (answers(refuse(204)), "the code 204, which is not a file"),
-    "a part that nobody asked for": (answers(refuse(206, Content_Range="bytes 0-0/1")), "the code 206"),
+    "204": (answers(refuse(204)), "the HTTP code 204 instead of the file"),
+    "a part that nobody asked for": (answers(refuse(206, Content_Range="bytes 0-0/1")), "the HTTP code 206"),
     "a redirection": (answers(redirect("/other")), None),
     "a redirection in the middle": (lambda good, _: [send(good, cut=200_000), redirect("/other")], None),
     "a redirection to itself": (answers(redirect("/file")), "redirects in circles"),
@@ -249,11 +249,11 @@ def test_folders_that_are_there(call, site, tmp_path, files, archive):
     (folder / "own.txt").write_text("mine")
     result = get(call, tmp_path, "--address", site.url())
     assert result.returncode == 2
-    assert "exists, but is not a whole civilcomments" in result.err
+    assert "exists, but does not hold all of civilcomments" in result.err
     (folder / MARKER).write_bytes(files[MARKER][:100])
     result = get(call, tmp_path, "--address", site.url())
     assert result.returncode == 2
-    assert "is there, but not whole" in result.err
+    assert "exists, but is incomplete or damaged" in result.err
     assert site.requests == []
     for path in folder.iterdir():
         path.unlink()
@@ -273,7 +273,7 @@ def test_several_files(call, site, tmp_path):
     for answer, sentence in (
         (refuse(404), "error 404"),
         (page(), "sends a web page"),
-        (unmeasured(names), "does not say how long the file is"),
+        (unmeasured(names), "does not state the file's length"),
         (send(names[:-9]), "is not a JSON object"),
     ):
         site.set(answer, path="/names")

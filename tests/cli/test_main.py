@@ -299,7 +299,7 @@ def test_warnings_are_one_line(folder):
 
 
 def test_columns_of_different_scales_are_named(folder, call, tmp_path):
-    with np.load(folder / "train.npz", allow_pickle=False) as stream:
+    with np.load(folder / "birds.npz", allow_pickle=False) as stream:
         arrays = dict(stream)
     arrays["X"] = arrays["X"] * np.where(np.arange(arrays["X"].shape[1]) == 1, 1e3, 1.0)
     np.savez(tmp_path / "scaled.npz", **arrays)

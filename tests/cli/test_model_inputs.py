@@ -126,7 +126,7 @@ def test_damaged_recipes_in_model_files_raise(call, patients, inputs):
     for command in (["evaluate"], ["predict", "-o", "p.csv"]):
         result = call(command[0], "m.safetensors", "t.csv", *command[1:], cwd=folder)
         assert result.returncode == 2
-        assert result.err.startswith("error: the model does not say how its features were made (")
+        assert result.err.startswith("error: the model's description of its features is missing or damaged (")
         assert len(result.err.splitlines()) == 1
 
 

@@ -172,6 +172,6 @@ def test_a_bar_around_every_step(tmp_path, monkeypatch):
         return "a.org"
 
     monkeypatch.setattr(addresses, "download", received)
-    with pytest.raises(InputError, match="what was downloaded is not a whole metashift"):
+    with pytest.raises(InputError, match="the downloaded files are not a complete copy of metashift"):
         fetch(benchmark("metashift"), tmp_path / "root", bar=bar)
     assert titles == ["metashift.tar.gz", "unpacking metashift.tar.gz"]

@@ -149,10 +149,11 @@ def test_missing_groups_splits_and_unknown_drops_raise():
 
 
 def test_groups_whose_values_have_commas_are_quoted():
-    space = GroupSpace(("diagnosis", "site"), (("cold", "flu"), ("Nice; 06", "Paris, FR")))
-    for code in np.ndindex(2, 2):
+    sites = ("Nice; 06", "Paris, FR", '5" pipe, long', 'a "b" c', '"', '"d"; e')
+    space = GroupSpace(("diagnosis", "site"), (("cold", "flu"), sites))
+    for code in np.ndindex(2, len(sites)):
         values = [values[position] for values, position in zip(space.values, code, strict=True)]
-        assert parse_groups(space, [group_text(values)]).tolist() == [list(code)]
+        assert parse_groups(space, split_groups(group_text(values))).tolist() == [list(code)]
     texts = split_groups('flu,"Paris, FR";cold, "Nice; 06"')
     assert parse_groups(space, texts).tolist() == [[1, 1], [0, 0]]
     for text in ("flu,Paris, FR", "flu", "", 'flu,"Paris, FR",', "flu\rcold"):

@@ -80,7 +80,7 @@ def test_cached_tokens_give_the_features_of_their_texts(home, texts, tmp_path):
         extract_features(GroupedDataset(tokens, SPACE, texts.codes), other, tmp_path / "c")
     padded["input_ids"][0, 0] += 1
     with pytest.raises(
-        InputError, match=r"has another vocabulary: its texts start with the id \d+, and not all of these"
+        InputError, match=r"has another vocabulary: its texts start with the id \d+, but some of these do not"
     ):
         extract_features(GroupedDataset(tokens, SPACE, texts.codes), embedder(home, "bert"), tmp_path / "d")
 

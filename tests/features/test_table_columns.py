@@ -173,5 +173,5 @@ def test_damaged_recipes_of_a_model_file_are_refused(path, value):
     columns, _ = TableColumns.fit({"income": numbers, "age": numbers, "job": jobs}, "linear", typed=True, chosen=True)
     content = json.loads(json.dumps(Recipe("table", columns.names, table=columns).to_dict()))
     assert Recipe.from_dict(content).table == columns
-    with pytest.raises(InputError, match="the model does not say how its features were made"):
+    with pytest.raises(InputError, match="the model's description of its features is missing or damaged"):
         Recipe.from_dict(damaged(content, path, value))

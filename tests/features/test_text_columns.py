@@ -155,7 +155,7 @@ def test_damaged_files_are_refused(changes, sentence):
     content = json.loads(json.dumps(Recipe("table", ("remarks",), table=fitted()).to_dict()))
     text = content["table"]["columns"][0]["text"]
     content["table"]["columns"][0]["text"] = None if changes is None else text | changes
-    with pytest.raises(InputError, match="the model does not say how its features were made") as caught:
+    with pytest.raises(InputError, match="the model's description of its features is missing or damaged") as caught:
         Recipe.from_dict(content)
     assert sentence in str(caught.value)
 

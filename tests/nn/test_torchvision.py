@@ -235,9 +235,9 @@ def test_a_file_that_is_no_checkpoint_raises(tmp_path, capsys, write, message):
             r"holds the weight 'layer3\.6\.conv1\.weight', which ResNet-50 does not have",
         ),
         ("layer3.6.bn1.num_batches_tracked", (), r"holds the weight 'layer3\.6\.bn1\.num_batches_tracked', which"),
-        ("bn1.bias", torch.zeros(64, dtype=torch.int64), "'bn1.bias' .* is no dense array of real numbers"),
-        ("bn1.bias", torch.zeros(64).to_sparse(), "'bn1.bias' .* is no dense array of real numbers"),
-        ("bn1.bias", torch.zeros(64, device="meta"), "'bn1.bias' .* is no dense array of real numbers"),
+        ("bn1.bias", torch.zeros(64, dtype=torch.int64), "'bn1.bias' .* is not a dense tensor of real numbers"),
+        ("bn1.bias", torch.zeros(64).to_sparse(), "'bn1.bias' .* is not a dense tensor of real numbers"),
+        ("bn1.bias", torch.zeros(64, device="meta"), "'bn1.bias' .* is not a dense tensor of real numbers"),
     ],
 )
 def test_weights_that_do_not_fit_are_named(backbone, state, tmp_path, name, tensor, message):

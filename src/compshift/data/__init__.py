@@ -4,9 +4,9 @@ dataset, splits, shift, audit
     The ``GroupedDataset`` class, train/val/test splits, dropping groups from training, and the audit of a table.
 table, feature_files, feature_store
     Load a user's own table, load a feature file into memory, or read features block by block.
-table_files, text_tables, typed_tables, shards, metadata_files, glue_cache, images, untrusted
-    File readers: tables of any kind, CSV and TSV, JSON lines and Excel, Parquet folders, metadata of published
-    data sets, pickled GLUE features, images, and the size checks that run before an untrusted file is read.
+table_files, raw_tables, text_tables, typed_tables, shards, metadata_files, glue_cache, images, untrusted
+    File readers: tables of any kind, columns of raw tables, CSV and TSV, JSON lines and Excel, Parquet folders,
+    metadata of published data sets, pickled GLUE features, images, and size checks of untrusted files.
 benchmarks
     The table of named data sets, each defined in a separate module (``waterbirds``, ``celeba``, …).
 addresses, download, archives

@@ -1,8 +1,8 @@
 """Fetch published data sets from the addresses in ``addresses.toml``, or from mirrors in a table of the same form.
 
-Files are downloaded and unpacked in the hidden folder ``.fetch-FOLDER`` beside the target. What was unpacked is loaded
-there first, and only a data set that is whole is moved to its folder, by renaming it: at no time does the target hold a
-part of a data set.
+Files are downloaded to the hidden folder ``.fetch-FOLDER`` beside the target folder, and unpacked there. If the
+unpacked data set can be loaded and no image is missing, it is moved to the target by a single rename, so the target
+never holds an incomplete data set.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from compshift.data.dataset import GroupedDataset, ImageFiles
 from compshift.data.download import Expected, Patience, Progress, check_address, download, mismatch
 
 TABLE = Path(__file__).with_name("addresses.toml")
-"""The table of published addresses."""
+"""Path of the table of addresses that is shipped with compshift."""
 
 MAX_TABLE_BYTES = 1 << 20
 """Maximum size of a table of addresses."""
@@ -33,20 +33,22 @@ DIGESTS = {"md5": 32, "sha256": 64}
 """Number of hexadecimal digits of each checksum that a table can contain."""
 
 PATIENCE = Patience()
+"""Default timeout and number of attempts of a download."""
 
 FILE_KEYS = ("name", "folder", "unpack", "addresses", "size", *DIGESTS)
+"""Keys that the entry of a file in a table of addresses may have."""
 
 Bar = Callable[[str], AbstractContextManager[Progress]]
-"""Returns a context manager around a step of the given title, which yields the function that is told its progress."""
+"""Takes the title of a step, and returns a context manager that yields the function to call with its progress."""
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file to download: its name, the folder below the root that it belongs to, and addresses to try in turn."""
+    """A file to download, and the folder below the root that it is put or unpacked into."""
 
     name: str
     folder: str
-    addresses: tuple[str, ...]
+    addresses: tuple[str, ...]  # of the same file, to be tried in turn
     expected: Expected
 
 
@@ -73,7 +75,10 @@ class Fetched:
 
 
 def read_source(name: str, table: Path | None = None, addresses: Sequence[str] = ()) -> RemoteFiles:
-    """Return the files of a data set from a table of addresses; ``addresses`` replace those of its files in turn."""
+    """Return the files of a data set from a table of addresses.
+
+    If ``addresses`` are given, there must be one for each file, in order; it replaces the addresses in the table.
+    """
     path = TABLE if table is None else check_path(table)
     content = _read_table(path)
     check_name(f"in {str(path)!r}, the data set", name, list(content))
@@ -81,7 +86,8 @@ def read_source(name: str, table: Path | None = None, addresses: Sequence[str] =
     files = tuple(_remote_file(item, f"{name} in {str(path)!r}") for item in entry.get("files", []))
     if len({PurePosixPath(file.folder).parts[0] for file in files}) > 1:
         raise InputError(
-            f"the files of {name} in {str(path)!r} have different folders: let all begin with the same one"
+            f"the files of {name} in {str(path)!r} have different folders: let the folder of every file begin with the "
+            "same name"
         )
     if addresses and len(addresses) != len(files):
         raise InputError(
@@ -96,12 +102,15 @@ def read_source(name: str, table: Path | None = None, addresses: Sequence[str] =
 
 
 def _read_table(path: Path) -> dict[str, Any]:
-    """Return the content of a table of addresses."""
+    """Read a table of addresses: a TOML file of at most ``MAX_TABLE_BYTES``."""
     try:
         with check_ordinary(path, given_pipes=True).open("rb") as stream:
             content = stream.read(MAX_TABLE_BYTES + 1)
         if len(content) > MAX_TABLE_BYTES:
-            raise InputError(f"the table of addresses {str(path)!r} is larger than {MAX_TABLE_BYTES:,} bytes")
+            raise InputError(
+                f"the table of addresses {str(path)!r} is larger than {MAX_TABLE_BYTES:,} bytes: remove the data sets "
+                "that are not needed"
+            )
         return tomllib.loads(content.decode())
     except OSError as error:
         raise InputError(
@@ -116,26 +125,29 @@ def _read_table(path: Path) -> dict[str, Any]:
 
 
 def _entry(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
-    """Return the table of a data set, or that of the data set with the same files."""
+    """Return the entry of a data set or, if it has ``same_as``, the entry of the data set that this key names."""
     entry = content[name]
     same = entry.get("same_as") if isinstance(entry, dict) else None
     if same is not None:
         entry = content.get(same) if isinstance(same, str) else None
     files = entry.get("files", []) if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(files, list) or not all(isinstance(item, dict) for item in files):
-        raise InputError(f"[{name}] in {str(path)!r} is not a data set: give it [[{name}.files]], or same_as")
+        raise InputError(f"[{name}] in {str(path)!r} is not a data set: add [[{name}.files]] or the key same_as")
     return entry
 
 
 def _remote_file(item: Mapping[str, Any], where: str) -> RemoteFile:
-    """Check the entry of a file in a table of addresses."""
+    """Check the entry of a file in a table of addresses, and return it as a ``RemoteFile``."""
     for key in item:
         check_name(f"in a file of {where}, the key", key, FILE_KEYS)
     name, folder, addresses, size = (item.get(key) for key in ("name", "folder", "addresses", "size"))
-    for key, value, nested in (("name", name, False), ("folder", folder, True)):
+    for key, value, nested, expected in (
+        ("name", name, False, "a file name without folders"),
+        ("folder", folder, True, "a relative path, such as 'birds/images'"),
+    ):
         parts = PurePosixPath(value).parts if isinstance(value, str) else ()
         if not parts or parts[0][0] in "/.~" or {"..", "\\"} & {*parts, *str(value)} or (len(parts) > 1 and not nested):
-            raise InputError(f"a file of {where} has the {key} {shown(value)}: give it one below the data set's folder")
+            raise InputError(f"a file of {where} has the {key} {shown(value)}: write {expected}")
     if not isinstance(addresses, list) or not addresses or not all(isinstance(address, str) for address in addresses):
         raise InputError(
             f"the file {name!r} of {where} has the addresses {shown(addresses)}: give it a list of addresses"
@@ -182,7 +194,7 @@ def fetch(
     work.mkdir(exist_ok=True)
     with locked(work / "lock") as mine:
         if not mine:
-            raise InputError(f"another process is fetching {known.name} into {str(root)!r}: wait until it has ended")
+            raise InputError(f"another process is fetching {known.name} into {str(root)!r}: wait until it has finished")
         found = _present(known, root)  # another process may have finished it in the meantime
         if found is not None:
             return Fetched(found, new=False)
@@ -215,24 +227,27 @@ def _present(known: Benchmark, root: Path) -> GroupedDataset | None:
     except InputError as error:
         folder = str(root / PurePosixPath(packaging.marker).parts[0])
         raise InputError(
-            f"{known.name} is there, but not whole ({error}): move {folder!r} away to fetch it anew"
+            f"{known.name} exists, but is incomplete or damaged ({error}): move {folder!r} away to fetch it again"
         ) from None
     return data
 
 
 def _check_free(known: Benchmark, target: Path) -> None:
-    """Check that the folder to create does not exist, or is empty."""
+    """Check that the folder ``target`` does not exist or is empty."""
     if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
         raise InputError(
-            f"{str(target)!r} exists, but is not a whole {known.name}: complete it by hand ({known.download}), or move "
-            "it away to fetch the data set anew"
+            f"{str(target)!r} exists, but does not hold all of {known.name}: complete it by hand ({known.download}), "
+            "or move it away to fetch the data set again"
         )
 
 
 def _download(file: RemoteFile, work: Path, patience: Patience, notify: Callable[[str], None], bar: Bar) -> str:
-    """Download a file from the first of its addresses that has it, unless it is there; return the host."""
+    """Download a file to ``work`` from the first of its addresses that works; return the host.
+
+    A file that an earlier run downloaded is kept; the host is then empty.
+    """
     target = work / file.name
-    if target.is_file() and not mismatch(target, file.expected):  # from a run that ended before it was unpacked
+    if target.is_file() and not mismatch(target, file.expected):  # downloaded by an earlier run that was killed
         return ""
     problems = []
     for address in file.addresses:
@@ -247,7 +262,7 @@ def _download(file: RemoteFile, work: Path, patience: Patience, notify: Callable
 
 
 def _unpack_all(known: Benchmark, source: RemoteFiles, work: Path, bar: Bar) -> None:
-    """Unpack the files into ``work/tree`` and check that this is the data set; otherwise remove the files."""
+    """Unpack the files into ``work/tree`` and check that the data set loads; if not, remove the files and raise."""
     tree = work / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     try:
@@ -262,7 +277,7 @@ def _unpack_all(known: Benchmark, source: RemoteFiles, work: Path, bar: Bar) -> 
         if known.find(tree) is None:
             markers = listing(packaging.marker for packaging in known.packagings)
             held = sorted(str(path.relative_to(tree)) for path in (tree / source.top).iterdir())
-            raise InputError(f"it holds {listing(held, 4)}, and not one of {markers}")
+            raise InputError(f"it holds {listing(held, 4)}, but none of {markers}")
         _check_images(known.load(tree))
     except InputError as error:
         shutil.rmtree(tree, ignore_errors=True)
@@ -270,14 +285,14 @@ def _unpack_all(known: Benchmark, source: RemoteFiles, work: Path, bar: Bar) -> 
             (work / file.name).unlink(missing_ok=True)
         sentence = str(error).replace(f"{tree}{os.sep}", "").replace(str(tree), ".")
         raise InputError(
-            f"what was downloaded is not a whole {known.name} ({sentence}): pass another address"
+            f"the downloaded files are not a complete copy of {known.name} ({sentence}): pass another address"
         ) from None
     if hasattr(os, "sync"):
-        os.sync()  # so that after a power failure, too, files are whole once the folder has its name
+        os.sync()  # flush the content to disk before the folder is renamed, so that it survives a power failure
 
 
 def _check_images(data: GroupedDataset) -> None:
-    """Check that there is a file for every image."""
+    """Check that the file of every image exists."""
     if isinstance(data.samples, ImageFiles):
         absent = [name for name in data.samples.names if not (data.samples.root / str(name)).is_file()]
         if absent:

@@ -1,4 +1,4 @@
-"""Unpack archives of others (zip, tar, tar.gz): nothing leaves the folder, and sizes and numbers are bounded."""
+"""Unpack untrusted archives (zip, tar, tar.gz): only below the target folder, with limits on sizes and numbers."""
 
 from __future__ import annotations
 
@@ -21,23 +21,27 @@ MAX_ENTRIES = 2_000_000
 """Maximum number of files and folders in an archive; the largest published one has about 200,000."""
 
 MAX_GAP_BYTES = 1 << 20
-"""Maximum number of bytes between two files of a tar archive: padding, long names and other properties."""
+"""Maximum number of bytes of headers and padding between the contents of two files in a tar archive."""
 
 COPIED_BYTES = 1 << 20
+"""Maximum number of bytes that are copied at once."""
+
 BLOCK = 512
 """Size in bytes of the blocks of a tar archive."""
 
 REMEDY = "take it from another address"
+"""Remedy that ends the error message about an implausible size."""
 
 Progress = Callable[[int, int | None], None]
+"""Called with the number of packed bytes read and the size of the archive."""
 
 
 def unpack(archive: Path, folder: Path, progress: Progress = lambda _done, _total: None) -> int:
     """Unpack an archive into a folder and return the number of files.
 
-    Only regular files and folders are written, with the default permissions. An entry that leads out of the folder, a
-    link or device, implausible sizes, and a damaged or truncated archive raise an InputError, without a remedy; what
-    was written before remains. ``progress`` is called with the number of packed bytes read and the size of the archive.
+    Only regular files and folders are written, with the default permissions. An InputError is raised for an entry that
+    leads out of the folder, a link, a device, an implausible size, and a damaged or truncated archive; its message has
+    no remedy, which the caller adds. Files that were written before the error remain.
     """
     with archive.open("rb") as stream:
         head = stream.read(BLOCK)
@@ -62,7 +66,7 @@ def unpack(archive: Path, folder: Path, progress: Progress = lambda _done, _tota
 
 
 def _place(name: str, folder: Path, archive: Path) -> Path:
-    """Return the path of an entry in the folder; raise an InputError if the entry would leave it."""
+    """Return the path below ``folder`` for an entry; raise an InputError if the name could lead out of the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or path.parts[:1] == ("~",):
         raise InputError(
@@ -72,11 +76,11 @@ def _place(name: str, folder: Path, archive: Path) -> Path:
 
 
 def _check_entry(name: str, allowed: bool, number: int, archive: Path) -> None:
-    """Check the kind of an entry, and that there are not too many."""
+    """Check that the kind of an entry is ``allowed``, and that its ``number`` is below ``MAX_ENTRIES``."""
     if not allowed:
         raise InputError(
-            f"{archive.name} has the entry {shown(name)}, which is a link, a device or encrypted: only files and "
-            "folders are unpacked"
+            f"{archive.name} has the entry {shown(name)}, which is a link, a device or encrypted, but only plain "
+            "files and folders are unpacked"
         )
     if number >= MAX_ENTRIES:
         raise InputError(f"{archive.name} has more than {MAX_ENTRIES:,} entries")
@@ -84,7 +88,7 @@ def _check_entry(name: str, allowed: bool, number: int, archive: Path) -> None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file of the unpacked folder for writing; errors of the system name it."""
+    """Open a file for writing, and create its folder if necessary; a failed write raises an OSError with its path."""
     try:
         try:
             stream = open(path, "wb")  # noqa: SIM115
@@ -98,7 +102,7 @@ def _writing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _unpack_zip(archive: Path, folder: Path, progress: Progress) -> int:
-    """Unpack a zip archive; zipfile compares the checksum of every file."""
+    """Unpack a zip archive; zipfile verifies the checksum of every file."""
     count = done = 0
     size = archive.stat().st_size
     with zipfile.ZipFile(archive) as source:
@@ -123,7 +127,7 @@ def _unpack_zip(archive: Path, folder: Path, progress: Progress) -> int:
 
 
 class _Bounded:
-    """A stream that raises an InputError if more is read from it than was allowed."""
+    """A stream that raises an InputError if more bytes are read from it than ``allow`` permitted."""
 
     def __init__(self, raw: IO[bytes], archive: Path) -> None:
         self._raw, self._archive = raw, archive
@@ -132,11 +136,11 @@ class _Bounded:
         self._limit = max(ALWAYS_ALLOWED_BYTES, MAX_UNPACK_RATIO * archive.stat().st_size)
 
     def allow(self, size: int) -> None:
-        """Allow this many bytes from here on."""
+        """Permit reading ``size`` bytes from the current position on, instead of what was permitted before."""
         self._allowed = self._used + size
 
     def read(self, size: int) -> bytes:
-        """Read bytes as the stream beneath does."""
+        """Read at most ``size`` bytes; raise an InputError if that exceeds a limit."""
         content = self._raw.read(size)
         self._used += len(content)
         if self._used > self._limit:
@@ -150,7 +154,7 @@ class _Bounded:
 
 
 def _unpack_tar(archive: Path, folder: Path, progress: Progress) -> int:
-    """Unpack a tar archive, compressed by gzip or not, from its beginning to its very end."""
+    """Unpack a tar archive, compressed by gzip or not, and check that its end is not missing."""
     count = 0
     size = archive.stat().st_size
     with archive.open("rb") as packed:
@@ -169,16 +173,16 @@ def _unpack_tar(archive: Path, folder: Path, progress: Progress) -> int:
                 else:
                     source.allow(entry.size + MAX_GAP_BYTES)
                     content = entries.extractfile(entry)
-                    assert content is not None  # which it is for links and devices alone
+                    assert content is not None  # extractfile returns None for links and devices only
                     with _writing(path) as stream:
                         shutil.copyfileobj(content, stream, COPIED_BYTES)
                         if stream.tell() != entry.size:
                             raise InputError(f"{archive.name} ends within {shown(entry.name)}")
                     count += 1
-                entries.members = []  # type: ignore[attr-defined] # tarfile would keep all of them
+                entries.members = []  # type: ignore[attr-defined] # otherwise tarfile keeps every entry
                 source.allow(MAX_GAP_BYTES)
                 progress(packed.tell(), size)
-        while source.read(COPIED_BYTES):  # gzip's checksum is behind the last byte
+        while source.read(COPIED_BYTES):  # gzip verifies its checksum when the end is read
             pass
         if not compressed:
             packed.seek(-2 * BLOCK, os.SEEK_END)

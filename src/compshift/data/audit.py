@@ -29,14 +29,14 @@ SMALL_GROUP = 30
 
 @dataclass(frozen=True, eq=False)
 class GroupCounts:
-    """Number of rows of every seen group of a table."""
+    """Number of rows of every group that occurs in a table."""
 
     space: GroupSpace
     groups: IntArray  # (k, m)
     count: FloatArray  # (k,) number of rows, or the sum of the count column
     n_rows: float  # total of ``count``
-    n_dropped: float  # rows left out because an attribute is missing, counted in the same way
-    missing: dict[str, float]  # attribute → number of rows in which it is missing
+    n_dropped: float  # number of rows (or sum of counts) left out because an attribute is missing
+    missing: dict[str, float]  # attribute → number of rows (or sum of counts) in which it is missing
     missing_words: Sequence[str] = ()  # words in the table that were read as missing values, for example NA
 
 
@@ -48,12 +48,12 @@ def read_group_counts(
     max_values: int | None = None,
     split: str | None = None,
 ) -> GroupCounts:
-    """Count the groups of a table of any size: a table file, a folder of Parquet shards, or ``.npz``.
+    """Count the rows of each group in a table: a table file, a folder of Parquet shards, or an ``.npz`` file.
 
     If ``count`` names a column, its entries are summed instead of counting rows. If ``split`` is given, only rows of
     that split are counted. Rows in which an attribute is missing are left out, and their number is reported. An
     attribute with more than ``max_values`` values (default: ``MAX_VALUES``) raises an InputError. If ``max_values`` is
-    not given, a continuous attribute raises one too.
+    not given, an attribute that looks continuous raises an InputError too.
     """
     source = Path(path)
     split = None if split == "all" else split
@@ -70,7 +70,7 @@ def read_group_counts(
 
 
 def _count_table(source: Path, attributes: list[str], count: str | None, split: str | None) -> GroupCounts:
-    """Count the groups of a table."""
+    """Count the rows of each group in a table that is not an ``.npz`` file; see ``read_group_counts``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

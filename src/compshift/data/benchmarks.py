@@ -42,7 +42,7 @@ BENCHMARKS = tuple(MODULES)
 """Names of all registered data sets."""
 
 LISTED_SIZES = 3
-"""Maximum number of image sizes that ``Benchmark.fitted_geometry`` names."""
+"""Maximum number of image sizes that the warning of ``Benchmark.fitted_geometry`` names."""
 
 LISTED_GROUPS = 3
 """Maximum number of groups with wrong counts that ``Benchmark.differences`` names per split."""
@@ -61,9 +61,10 @@ class Packaging:
 def link_bound(folder: Path, top: Path) -> Path:
     """Return the folder that must contain all files of ``folder`` after links are resolved.
 
-    It is ``top`` or, if folders below ``top`` are links that lead out of it, the last of them on the way to ``folder``.
-    Users keep data on other disks, so a folder whose path compshift itself names, such as ``celeba/img_align_celeba``,
-    may be a symbolic link. Names that come from a table, and links inside the linked folder, must stay below it.
+    It is ``top``, unless folders on the way from ``top`` to ``folder`` are links that lead out of ``top``; then it is
+    the last of these folders. Users keep data on other disks, so a folder whose path compshift itself names, such as
+    ``celeba/img_align_celeba``, may be a symbolic link. File names that come from a table, and links inside the linked
+    folder, must stay below it.
     """
     bound = top
     for step in reversed([step for step in (folder, *folder.parents) if step.is_relative_to(top)]):
@@ -79,7 +80,7 @@ def link_bound(folder: Path, top: Path) -> Path:
 
 
 def check_links(path: Path, top: Path) -> Path:
-    """Return ``path`` after checking that no file in the folders from ``top`` down to it is a link to a file elsewhere.
+    """Return ``path`` after checking that no file in the folders from ``top`` down to it is a link that leads outside.
 
     All files of these folders are checked, because loaders read files beside ``path`` too. The folders may be links;
     ``link_bound`` returns the folder that must then contain their files.
@@ -99,7 +100,7 @@ class Benchmark:
     name: str
     title: str
     kind: str  # kind of samples: "features", "images" or "text"
-    groups: str  # number of values of each attribute, for example "2 × 2"
+    groups: str  # number of values of each attribute, as text, for example "2 × 2"
     packagings: tuple[Packaging, ...] = ()
     make: Callable[[], GroupedDataset] | None = None  # builds a bundled data set; None for downloads
     download: str = ""  # instructions: files to download, their address and the target folder

@@ -30,6 +30,8 @@ DOWNLOAD = (
     "get img_align_celeba.zip, list_attr_celeba.txt and list_eval_partition.txt (mmlab.ie.cuhk.edu.hk/projects/CelebA) "
     "into celeba/ and unpack the images there"
 )
+"""Instructions for downloading the files by hand."""
+
 SIGNS = {"-1": 0, "1": 1, "0": 0}
 """Codes of the attribute values: −1 and 0 mean no, 1 means yes."""
 
@@ -37,10 +39,10 @@ IMAGE_SIZE = (178, 218)
 """Width and height of the published images, which are aligned and cropped."""
 
 IMAGE = ("image_id", "filename", "id")
-"""Names of the column of image files in CSV tables, the likeliest first."""
+"""Possible names of the column with the image files in CSV tables, the likeliest first."""
 
 SPLIT = ("partition", "split")
-"""Names of the column of splits in CSV tables."""
+"""Possible names of the column with the splits in CSV tables, the likeliest first."""
 
 FOLDERS = ("celeba", "celebA/data", "celebA_v1.0", "celebA")
 """Folders below the root folder that may contain the files."""
@@ -99,7 +101,7 @@ def _read_txt(folder: Path, space: GroupSpace, columns: Sequence[str]) -> Groupe
 
 
 def _read_csv(folder: Path, space: GroupSpace, columns: Sequence[str]) -> GroupedDataset:
-    """Read the CSV versions of the two published tables, which public copies write in several ways."""
+    """Read CSV versions of the two published tables; public copies differ in column names and file names."""
     path, partition = folder / "list_attr_celeba.csv", folder / "list_eval_partition.csv"
     table = read_metadata(path, [IMAGE, *columns])
     codes = np.stack([encode_column(table[name], SIGNS, name, path) for name in columns], axis=1)

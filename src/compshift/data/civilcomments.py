@@ -23,7 +23,7 @@ from compshift.data.metadata_files import (
 IDENTITIES = ("male", "female", "LGBTQ", "christian", "muslim", "other_religions", "black", "white")
 SPACE = GroupSpace(("toxicity", "identity"), (("not toxic", "toxic"), IDENTITIES))
 THRESHOLD = 0.5
-"""Score from which a comment counts as toxic, or as mentioning an identity."""
+"""Lowest score at which a comment counts as toxic, or as mentioning an identity."""
 
 
 def _original(root: Path) -> GroupedDataset:

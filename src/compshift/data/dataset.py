@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PROBED_IMAGES = 100
-"""Number of images to look for in a folder; if none of them exists, the folder is the wrong one."""
+"""Number of images that are looked for in a folder; if none of them exists, it is taken to be the wrong folder."""
 
 DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+")
 """Matches a decimal number with digits on both sides of the point."""
@@ -145,7 +145,7 @@ def has_pairs(samples: Any) -> bool:
 def _text_array(values: Any, name: str) -> np.ndarray[Any, Any]:
     """Check that all values are text and return them as an array of objects.
 
-    In a fixed-width array of text, one long text would widen every entry.
+    NumPy's own text type has a fixed width, so one long text would enlarge every entry.
     """
     array = np.empty(len(values), dtype=object)
     array[:] = values
@@ -366,7 +366,7 @@ def in_space(data: GroupedDataset, space: GroupSpace) -> GroupedDataset:
 
 
 def as_known(value: Hashable, known: Collection[Hashable]) -> Hashable:
-    """Return the known value that is written like ``value``; ``value`` itself if none or several are.
+    """Return the one known value that is written like ``value``; ``value`` itself if there are none or several.
 
     The types of a text file's columns are inferred for each file separately: if the training file contains 1, 2 and 3b,
     these values are text, but in a test file with only 1 and 2 they are integers. So the integer 1 matches a known

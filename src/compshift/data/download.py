@@ -1,8 +1,8 @@
-"""Download a file over HTTP: resume after a cut, try again after passing errors, keep only what arrived whole.
+"""Download a file over HTTP: resume after a broken connection, retry after temporary errors, verify the result.
 
 The bytes go to ``NAME.part``, which is renamed to ``NAME`` once its length and checksum are right. ``NAME.part.json``
-says which version of which address the bytes belong to, so that another process can continue, or start over if the
-file has changed since.
+records the address and the version (ETag or date) of the file that the bytes belong to, so that a later process can
+resume the download, or start over if the file on the server has changed.
 """
 
 from __future__ import annotations
@@ -40,45 +40,46 @@ MAX_REDIRECTS = 8
 """Maximum number of redirections from one address."""
 
 FIRST_PAUSE, MAX_PAUSE = 1.0, 60.0
-"""Seconds before the second attempt, which double with every further one, and their limit."""
+"""Pause in seconds before the second attempt, and its maximum; every further attempt doubles it."""
 
 MIN_BYTES_PER_SECOND = 1024
 """Mean speed over ``Patience.timeout`` seconds below which a connection counts as stalled."""
 
 PROGRESS_BYTES = 1 << 16
-"""Number of new bytes after which failed attempts are counted from 0 again."""
+"""Number of new bytes that an attempt must receive for the count of failed attempts to start again."""
 
-PASSING_CODES = (408, 425, 429)
-"""HTTP codes below 500 that may pass; all codes from 500 on may."""
+TEMPORARY_CODES = (408, 425, 429)
+"""HTTP status codes below 500 after which a request is retried; it is retried after all codes from 500 on too."""
 
 WEB_PAGE = re.compile(rb"\s*(?:<!doctype\s+html|<html)", re.IGNORECASE)
 """Matches the beginning of a web page."""
 
 GZIP_MAGIC = b"\x1f\x8b"
+"""First bytes of a gzip file."""
 
 Progress = Callable[[int, int | None], None]
-"""Called with the number of bytes done and the number of all bytes, None if unknown."""
+"""Called with the number of bytes received and the total number of bytes, or None if that is unknown."""
 
 
 @dataclass(frozen=True)
 class Patience:
     """How long to wait for a server, and how often to try again."""
 
-    timeout: float = 60.0  # seconds without data, or with hardly any
-    attempts: int = 6  # in a row, without PROGRESS_BYTES of new data
+    timeout: float = 60.0  # seconds without data, or below MIN_BYTES_PER_SECOND, after which an attempt fails
+    attempts: int = 6  # failed attempts in a row, without PROGRESS_BYTES of new data, after which to give up
 
 
 @dataclass(frozen=True)
 class Expected:
     """Properties of a file that are known before its download."""
 
-    archive: bool = True  # whether it is an archive, which shows when it is incomplete
-    size: int | None = None
+    archive: bool = True  # whether the file is an archive; unpacking then detects a truncated file
+    size: int | None = None  # in bytes
     digests: Mapping[str, str] = field(default_factory=dict)  # algorithm → hexadecimal digest
 
 
 class TransientError(Exception):
-    """An error that may be gone at the next attempt; ``wait`` is the pause in seconds that the server asks for."""
+    """An error after which to try again; ``wait`` is the pause in seconds that the server asks for, if it does."""
 
     def __init__(self, message: str, wait: float | None = None) -> None:
         super().__init__(message)
@@ -86,7 +87,7 @@ class TransientError(Exception):
 
 
 class _Partial:
-    """The bytes received so far, and the address, version and length of the file that they belong to."""
+    """Partial download on disk: the bytes received, and the address, version and length of the file on the server."""
 
     def __init__(self, target: Path, address: str) -> None:
         self.path = target.with_name(f"{target.name}.part")
@@ -108,11 +109,11 @@ class _Partial:
 
     @property
     def whole(self) -> bool:
-        """Whether all bytes of a file of known length are there."""
+        """Whether the length of the file is known and all its bytes have been received."""
         return self.total is not None and self.length == self.total
 
     def restart(self, validator: str = "", total: int | None = None, encoding: str = "") -> None:
-        """Drop the bytes, then remember the version that the next ones belong to."""
+        """Delete the bytes received, and record the version, length and encoding of the file that will follow."""
         self.path.write_bytes(b"")
         self.validator, self.total, self.encoding = validator, total, encoding
         state = {"address": self.address, "validator": validator, "total": total, "encoding": encoding}
@@ -120,7 +121,7 @@ class _Partial:
             temporary.write_text(json.dumps(state))
 
     def remove(self) -> None:
-        """Remove the bytes and what is known of them."""
+        """Delete the bytes received and their record."""
         self._state.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
         self.validator, self.total, self.encoding = "", None, ""
@@ -136,7 +137,8 @@ def download(
 ) -> str:
     """Download an address to the file ``target`` and return the host that sent it, after all redirections.
 
-    An error that may pass is told to ``notify`` and tried again; all others raise an InputError, without a remedy.
+    After a temporary error, ``notify`` is called with a message, and the download is tried again. Other errors raise an
+    InputError; its message has no remedy, which the caller adds.
     """
     partial = _Partial(target, check_address(address))
     host = urlsplit(address).netloc
@@ -177,7 +179,7 @@ def check_address(address: str) -> str:
 
 
 def _receive(partial: _Partial, expected: Expected, timeout: float, progress: Progress) -> tuple[str, bool]:
-    """Receive the missing bytes; return the host that sent them, and whether there were earlier ones."""
+    """Receive the missing bytes; return the host, and whether the server resumed an earlier partial download."""
     start = partial.length if partial.validator else 0
     headers = {"User-Agent": f"compshift/{__version__}", "Accept-Encoding": "identity"}
     if start:
@@ -190,23 +192,23 @@ def _receive(partial: _Partial, expected: Expected, timeout: float, progress: Pr
             start = 0
             _begin(response, partial, expected, host)
         else:
-            raise InputError(f"{host}: it answers with the code {response.status}, which is not a file")
+            raise InputError(f"{host}: it answers with the HTTP code {response.status} instead of the file")
         missing = 0 if partial.total is None else partial.total - partial.length
         check_space(partial.path.parent, missing, f"for the rest of {partial.path.stem}")
         _copy(response, partial, timeout, progress, host)
         ends_visibly = partial.total is not None or response.chunked
     if partial.total is not None and partial.length != partial.total:
         raise TransientError(f"the connection was cut after {partial.length:,} of {partial.total:,} bytes")
-    if not partial.length and not ends_visibly:  # the headers may have been cut, too
+    if not partial.length and not ends_visibly:  # the headers may be truncated too
         raise TransientError("the connection was cut before the first byte")
     if not (ends_visibly or expected.archive or expected.size is not None or expected.digests):
         partial.remove()
-        raise InputError(f"{host}: it does not say how long the file is, so that a cut would not be noticed")
+        raise InputError(f"{host}: it does not state the file's length, so a truncated download could not be detected")
     return host, start > 0
 
 
 def _open(partial: _Partial, headers: Mapping[str, str], timeout: float) -> HTTPResponse:
-    """Send a request and return the response; tell errors that may pass from those that will not."""
+    """Send a request and return the response; raise a TransientError for temporary errors, an InputError for others."""
     host = urlsplit(partial.address).netloc
     try:
         response: HTTPResponse = _opener().open(
@@ -219,7 +221,7 @@ def _open(partial: _Partial, headers: Mapping[str, str], timeout: float) -> HTTP
         if code == 416 and "Range" in headers:
             partial.remove()
             raise TransientError("it has no bytes after those received, so the download starts over") from None
-        if code in PASSING_CODES or code >= 500:
+        if code in TEMPORARY_CODES or code >= 500:
             wait = error.headers.get("Retry-After", "") if error.headers else ""
             seconds = float(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else None
             raise TransientError(f"it answers with the error {code}", seconds) from None
@@ -255,7 +257,7 @@ class _Redirects(request.HTTPRedirectHandler):
 
 
 def _opener() -> request.OpenerDirector:
-    """Return an opener that knows http and https alone: no files, FTP or data in the address."""
+    """Return an opener that accepts only http and https addresses, not file, ftp or data addresses."""
     opener = request.OpenerDirector()
     for handler in (
         *(request.ProxyHandler(), request.HTTPHandler(), request.HTTPSHandler(), _Redirects()),
@@ -266,20 +268,20 @@ def _opener() -> request.OpenerDirector:
 
 
 def _begin(response: HTTPResponse, partial: _Partial, expected: Expected, host: str) -> None:
-    """Start the file over, with what the headers of a whole file say."""
+    """Start the download from the first byte, and record the version and length that the response's headers state."""
     headers = response.headers
     if headers.get_content_type() in ("text/html", "application/xhtml+xml"):
         raise _web_page(host)
     encoding = headers.get("Content-Encoding", "").strip().lower().removeprefix("x-")
     if encoding not in ("", "identity", "gzip"):
-        raise InputError(f"{host}: it sends the file with the encoding {encoding!r}, which was not asked for")
+        raise InputError(f"{host}: it sends the file with the encoding {encoding!r}, which was not requested")
     length = headers.get("Content-Length", "")
     total = int(length) if length.isascii() and length.isdigit() and not response.chunked else None
     encoding = encoding.removeprefix("identity")
     if expected.size is not None and total is not None and not encoding and total != expected.size:
         raise InputError(f"{host}: the file has {total:,} bytes, not {expected.size:,}: it is another file")
     etag = headers.get("ETag", "")
-    weak = not etag or etag.startswith("W/")  # a weak one may be shared by files that differ
+    weak = not etag or etag.startswith("W/")  # different files may share a weak ETag
     partial.restart(headers.get("Last-Modified", "") if weak else etag, total, encoding)
 
 
@@ -294,11 +296,11 @@ def _check_range(response: HTTPResponse, partial: _Partial, start: int) -> None:
         partial.total = partial.total if found[3] == "*" else int(found[3])
         return
     partial.remove()
-    raise TransientError("it sends another part than was asked for, so the download starts over")
+    raise TransientError("it sends another part of the file than requested, so the download starts over")
 
 
 def _copy(response: HTTPResponse, partial: _Partial, timeout: float, progress: Progress, host: str) -> None:
-    """Append the body of a response to the partial file; stop a connection that sends hardly anything."""
+    """Append the body of a response to the partial file; raise a TransientError if the connection is too slow."""
     done = partial.length
     marked, at = done, time.monotonic()
     limit = MAX_DOWNLOAD_BYTES if partial.total is None else partial.total
@@ -310,7 +312,7 @@ def _copy(response: HTTPResponse, partial: _Partial, timeout: float, progress: P
                     raise _web_page(host)
                 done += len(chunk)
                 if done > limit:
-                    raise InputError(f"{host}: it sends more than {limit:,} bytes, more than the file has")
+                    raise InputError(f"{host}: it sends more than the {limit:,} bytes that the file may have")
                 stream.write(chunk)
                 progress(done, partial.total)
                 if time.monotonic() - at > timeout:
@@ -322,12 +324,12 @@ def _copy(response: HTTPResponse, partial: _Partial, timeout: float, progress: P
     except InputError:
         partial.remove()
         raise
-    except OSError as error:  # of the disk: those of the network are TransientErrors
+    except OSError as error:  # a failed write to disk; network errors are TransientErrors
         raise write_error(error, partial.path) from error
 
 
 def _read(response: HTTPResponse) -> bytes:
-    """Read what has arrived; empty at the end of the body, or where the connection was cut."""
+    """Return the bytes that have arrived, empty at the end of the body; a broken connection raises a TransientError."""
     try:
         return response.read1(CHUNK_BYTES)
     except (OSError, HTTPException, ValueError) as error:
@@ -335,7 +337,7 @@ def _read(response: HTTPResponse) -> bytes:
 
 
 def _finish(partial: _Partial, target: Path, expected: Expected, *, resumed: bool) -> None:
-    """Check size and checksum of a complete file and give it its name; remove a file that is wrong."""
+    """Check the size and checksum of a complete download and rename it to ``target``; delete it if they are wrong."""
     host = urlsplit(partial.address).netloc
     plain = partial.path.with_name(f"{partial.path.name}.plain")
     try:
@@ -343,9 +345,9 @@ def _finish(partial: _Partial, target: Path, expected: Expected, *, resumed: boo
         wrong = mismatch(path, expected)
         if wrong:
             partial.remove()
-            if resumed:  # perhaps the parts are of two versions
+            if resumed:  # its two parts may come from different versions of the file
                 raise TransientError(f"the resumed file has {wrong}, so the download starts over")
-            raise InputError(f"{host}: the file has {wrong}: it was damaged on its way or has been changed")
+            raise InputError(f"{host}: the file has {wrong}: it was damaged in transit or changed on the server")
         os.replace(path, target)
     finally:
         plain.unlink(missing_ok=True)
@@ -353,7 +355,7 @@ def _finish(partial: _Partial, target: Path, expected: Expected, *, resumed: boo
 
 
 def mismatch(path: Path, expected: Expected) -> str:
-    """Return what is wrong with the size or checksum of a file; empty if nothing is."""
+    """Return which unexpected size or checksum a file has; an empty text if both are as expected."""
     size = path.stat().st_size
     if expected.size is not None and size != expected.size:
         return f"{size:,} bytes, not {expected.size:,}"
@@ -366,9 +368,10 @@ def mismatch(path: Path, expected: Expected) -> str:
 
 
 def _undo_encoding(partial: _Partial, plain: Path, name: str, host: str) -> bool:
-    """Unpack a file that was compressed for its way to ``plain``, and return whether it was.
+    """Decode a download that the server sent gzip-encoded to the file ``plain``; return whether it was decoded.
 
-    Many servers call a ``.gz`` file itself gzip-encoded: it stays as it is, unless it holds a second one.
+    Many servers declare a ``.gz`` file itself as gzip-encoded. Such a file is kept as it is, unless its decoded content
+    is a gzip file again.
     """
     try:
         with gzip.open(partial.path) as source:
@@ -381,9 +384,9 @@ def _undo_encoding(partial: _Partial, plain: Path, name: str, host: str) -> bool
         return True
     except (EOFError, zlib.error, gzip.BadGzipFile):
         partial.remove()
-        raise InputError(f"{host}: the file is damaged: it cannot be decoded as gzip, as which it was sent") from None
+        raise InputError(f"{host}: the file was sent gzip-encoded but cannot be decoded, so it is damaged") from None
 
 
 def _web_page(host: str) -> InputError:
-    """Return the error for a web page in place of a file."""
+    """Return the error for a server that sends a web page instead of the file."""
     return InputError(f"{host}: it sends a web page, not the file: a login, a licence or a confirmation may be needed")

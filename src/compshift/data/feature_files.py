@@ -122,7 +122,7 @@ def file_attributes(path: str | PathLike[str]) -> list[str]:
 
 
 def holds_features(path: Path) -> bool:
-    """Return whether a Parquet file or folder has columns that are named like features."""
+    """Return whether a Parquet file or folder has a column ``features`` or columns ``f0``, ``f1``, …"""
     return any(name == "features" or FEATURE_COLUMN.fullmatch(name) for name in column_names(path))
 
 
@@ -256,7 +256,8 @@ def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> lis
         largest = int(Z.max(initial=0))
         if largest >= MAX_TABLE_GROUPS:
             raise InputError(
-                f"{str(path)!r}: Z has the code {largest} but there are no value_names: number values from 0, no gaps"
+                f"{str(path)!r}: Z has the code {largest} but there are no value_names: number values from 0, "
+                "without gaps"
             )
         return [tuple(range(int(column.max(initial=0)) + 1)) for column in Z.T]
     try:

@@ -1,4 +1,4 @@
-"""Gaussian data with a known distribution and so a known Bayes classifier.
+"""Gaussian data whose distribution, and therefore the Bayes classifier, is known.
 
 ``Gaussian2D`` is the paper's two-dimensional example; ``AdditiveGaussians`` has an additive energy, any number
 of attributes and a chosen Bayes accuracy.
@@ -20,7 +20,7 @@ from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import GroupedDataset
 
 GAUSSIAN2D_MISSING = (-1, -1)
-"""Values of the group that is absent from the training data."""
+"""Values of z1 and z2 in the group that is absent from the training data."""
 
 GAUSSIAN2D_SPACE = GroupSpace(("z1", "z2"), ((-1, 1), (-1, 1)))
 

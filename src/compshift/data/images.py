@@ -126,7 +126,7 @@ MAX_IMAGE_BYTES = 1 << 29
 """Maximum size of an image file, in bytes."""
 
 SAMPLED_SIZES = 100
-"""Number of images whose width and height ``image_sizes`` reads."""
+"""Maximum number of images whose width and height ``image_sizes`` reads."""
 
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """Names of Pillow's resampling filters."""
@@ -141,7 +141,7 @@ class ImagePreprocessing:
     """Preprocessing of images: crop and scale, then normalise the colours as (pixel · scale − mean) / std."""
 
     geometry: Geometry = RESIZE_AND_CROP
-    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of ImageNet
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of ImageNet's colours
     std: tuple[float, ...] = (0.229, 0.224, 0.225)  # of ImageNet
     scale: float = 1 / 255
     resample: str = "bilinear"

@@ -31,7 +31,7 @@ BINARY = {"0": 0, "1": 1}
 def read_metadata(path: Path, columns: Sequence[str | tuple[str, ...]], **options: Any) -> dict[str, Any]:
     """Read columns (n,) of a CSV file as text, NA included; ``options`` are passed to ``pandas.read_csv``.
 
-    A tuple names a column that public copies call differently; the result has it under the first name.
+    A tuple lists the names that one column has in different public copies; in the result it has the first of them.
     """
     import pandas as pd
 
@@ -116,7 +116,7 @@ def _warn_of_missing(images: ImageFiles) -> None:
                 present[parent] = set(os.listdir(images.root / parent))
             except OSError:
                 present[parent] = set()
-        if file not in present[parent] and not os.path.isfile(images.root / name):  # file systems can ignore case
+        if file not in present[parent] and not os.path.isfile(images.root / name):  # some file systems ignore case
             missing.append(name)
     if missing:
         verb = "is" if len(missing) == 1 else "are"
@@ -133,7 +133,7 @@ def warn_incomplete(sentence: str) -> None:
 
 
 def strip_folder(names: Any, folder: str, path: Path, first_line: int = 2) -> list[str]:
-    """Return the part of each path after ``folder/``; tables can contain absolute paths of another machine."""
+    """Return the part of each path after ``folder/``, because tables can contain absolute paths of another machine."""
     found = []
     for row, name in enumerate(names):
         _, separator, rest = f"/{name}".replace("\\", "/").partition(f"/{folder}/")

@@ -64,7 +64,7 @@ def _metadata(path: Path) -> tuple[Any, IntArray, IntArray]:
 
 
 def _cached(root: Path) -> GroupedDataset:
-    """Read the cached features of the three files. Row i of the table of splits is their i-th example.
+    """Read the cached features of the three files; row i of the table of splits belongs to their i-th example.
 
     The line numbers in the table are not used, because the caches leave out examples without a gold label.
     """

@@ -22,7 +22,7 @@ IMAGES = ("public_dg_0416/train", "track_1/public_dg_0416/train", "track_1/track
 """Folders below ``nicopp`` that may contain the images."""
 
 HELD_OUT = 75
-"""Number of rows of each group in val (a third of them) and test; a group with no more rows has no training rows."""
+"""Maximum number of rows of a group that go to val (a third of them) and test; only the rest are training rows."""
 
 
 def _space(base: Path) -> GroupSpace:

@@ -1,8 +1,8 @@
-"""Read columns of a table as they are: numbers, booleans, dates and text, with missing values.
+"""Read the columns of a raw table: numbers, booleans, dates and text, with missing values.
 
-A text file does not say what its columns hold, so they are read as text. ``column_kind`` finds out, in training, and
-the ``as_…`` functions convert a column of any source to the kind that was found then, so that a column whose values
-happen to look different in another file is still read in the same way.
+A text file does not say what its columns hold, so they are read as text. In training, ``column_kind`` infers the kind
+of each column. Afterwards the ``as_…`` functions convert the column of any table to this kind, even if its values would
+suggest another kind there.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from compshift.data.typed_tables import EXCEL
 DATE = re.compile(
     r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII | re.IGNORECASE
 )
-"""Matches a date, or a date with a time, as ISO 8601 writes it."""
+"""Matches a date, or a date with a time, in ISO 8601."""
 
 BOOLEANS = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0}
-"""Number for each way to write a boolean, in lower case."""
+"""Value of each way to write a boolean, in lower case."""
 
 
 def raw_names(table: Any) -> list[str]:
@@ -42,7 +42,7 @@ def raw_names(table: Any) -> list[str]:
 
 
 def is_typed(table: Any) -> bool:
-    """Return whether text in a table is only text; in text files and Excel sheets it may be numbers or dates."""
+    """Return whether text in a table is just text; in text files and Excel sheets it may stand for numbers or dates."""
     return not isinstance(table, str | Path) or ending(table) not in (*TEXT, EXCEL)
 
 
@@ -62,7 +62,10 @@ def read_raw_columns(table: Any, columns: Sequence[str]) -> dict[str, Any]:
 
 
 def _series(column: Any) -> Any:
-    """Return an Arrow column as a Series: decimals as floats, dates and times of day as pandas has them."""
+    """Return an Arrow column as a Series: decimals as floats, dates as timestamps, times of day as text.
+
+    Spaces around a text are removed, and empty text is a missing value.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -79,9 +82,10 @@ def _series(column: Any) -> Any:
 
 
 def column_kind(column: Any, *, typed: bool) -> str | None:
-    """Return what a column holds: "number", "boolean", "date" or "category"; None if it has no values or other ones.
+    """Return the kind of a column: "number", "boolean", "date" or "category"; None if it is empty or of another kind.
 
-    Text is searched for numbers, booleans and dates unless the table is ``typed``.
+    If the table is ``typed``, text is always a category. Otherwise text is a number, boolean or date if all of it is
+    written like one.
     """
     import pandas as pd
     from pandas.api import types
@@ -109,7 +113,7 @@ def column_kind(column: Any, *, typed: bool) -> str | None:
 
 
 def _times(values: Sequence[Any]) -> Any:
-    """Return the times, in UTC and without a zone, of dates or of texts as ISO 8601 writes them; NaT for others."""
+    """Convert dates, and texts in ISO 8601, to times in UTC without a zone; other values become NaT."""
     import pandas as pd
 
     kept = [
@@ -124,7 +128,7 @@ def _times(values: Sequence[Any]) -> Any:
 
 
 def as_numbers(column: Any, name: str) -> FloatArray:
-    """Return a column as floats (n,): NaN where a value is missing."""
+    """Return a column of numbers as floats (n,), with NaN where a value is missing."""
     if getattr(column.dtype, "kind", "") in "iufb":
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
         if not (np.abs(numbers) > MAX_FEATURE).any():
@@ -134,7 +138,7 @@ def as_numbers(column: Any, name: str) -> FloatArray:
 
 
 def as_booleans(column: Any, name: str) -> FloatArray:
-    """Return a column as 1.0 for true and 0.0 for false, (n,): NaN where a value is missing."""
+    """Return a column of booleans as 1.0 for true and 0.0 for false, (n,), with NaN where a value is missing."""
     found = _converted(
         column, name, lambda values: [BOOLEANS.get(str(value).lower(), np.nan) for value in values], "true or false"
     )
@@ -142,7 +146,7 @@ def as_booleans(column: Any, name: str) -> FloatArray:
 
 
 def as_times(column: Any, name: str) -> Any:
-    """Return a column as a pandas Series of times (n,), in UTC if they have a zone: NaT where a value is missing."""
+    """Return a column of dates as a Series of times (n,), converted to UTC if they have a zone; NaT if missing."""
     import pandas as pd
 
     if pd.api.types.is_datetime64_any_dtype(column.dtype):
@@ -151,9 +155,9 @@ def as_times(column: Any, name: str) -> Any:
 
 
 def as_text(column: Any, levels: Sequence[str] = ()) -> Any:
-    """Return a column as text, an array of objects (n,): None where a value is missing.
+    """Return a column as text, an array of objects (n,), with None where a value is missing.
 
-    A value that is not text becomes the one of ``levels`` that is written alike: 1 and 1.0 become "1".
+    A value that is not text becomes the level that is written like it: both 1 and 1.0 become "1" if that is a level.
     """
     import pandas as pd
 
@@ -164,7 +168,7 @@ def as_text(column: Any, levels: Sequence[str] = ()) -> Any:
 
 
 def _number(value: Any) -> float:
-    """Return a value as a number; NaN if it is none, or too large for sums."""
+    """Return a value as a number; NaN if it is not a number, or above ``MAX_FEATURE`` in absolute value."""
     if isinstance(value, str) and not NUMBER.fullmatch(value):
         return np.nan
     try:
@@ -175,7 +179,7 @@ def _number(value: Any) -> float:
 
 
 def _converted(column: Any, name: str, convert: Callable[[Any], Any], expected: str) -> Any:
-    """Apply a function to the distinct values of a column; raise an InputError for a value that becomes missing."""
+    """Apply a function to the distinct values of a column; raise an InputError for a value that it turns into NaN."""
     import pandas as pd
 
     position, distinct = pd.factorize(column, use_na_sentinel=True)

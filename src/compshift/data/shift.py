@@ -1,7 +1,7 @@
 """Compositional shift: groups that are absent from the training data but occur in the test data.
 
-A ``Scenario`` lists the groups to drop. Applied to a data set, it removes them from train and val but not from test,
-and trims val to the groups that train has, unless it says otherwise.
+A ``Scenario`` lists the groups to drop. Applied to a data set, it removes them from train and val but not from test.
+Unless its ``trim_validation`` is False, it also removes from val all other groups that train lacks.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Scenario:
         Codes of the dropped groups.
     trim_validation : bool, default=True
         Whether to remove from val the groups that are absent from train, so that models are selected on seen groups
-        only. Without it, val keeps the groups that the data set itself lacks in train.
+        only. If False, val keeps groups that are absent from train even before any group is dropped.
 
     Examples
     --------
@@ -148,7 +148,7 @@ class Scenario:
     trim_validation: bool = True
 
     def apply(self, dataset: GroupedDataset, *, strict: bool = False) -> GroupedDataset:
-        """Remove the dropped groups from train and val; if validation is trimmed, also the others that train lacks.
+        """Remove the dropped groups from train and val; with ``trim_validation``, val keeps only groups that train has.
 
         Parameters
         ----------
@@ -257,8 +257,12 @@ def split_groups(text: str) -> list[str]:
 
 def group_text(values: Sequence[Any]) -> str:
     """Format a group as a text that ``parse_groups`` can read."""
-    texts = [str(value) for value in values]
-    return ",".join(f'"{text}"' if "," in text or ";" in text else text for text in texts)
+    return ",".join(_quoted(str(value)) for value in values)
+
+
+def _quoted(text: str) -> str:
+    """Return a text as an entry of CSV: in double quotes if it contains a comma, a semicolon or a double quote."""
+    return '"' + text.replace('"', '""') + '"' if re.search('[,;"]', text) else text
 
 
 def _parts(text: str) -> list[str]:

@@ -109,7 +109,7 @@ def load_labels(
     split: str | Mapping[str, float] | None = None,
     random_state: int = 0,
 ) -> GroupedDataset:
-    """Return samples that were already read from a table with its labels and splits, as ``load_table`` reads them."""
+    """Read the labels and splits of a table as ``load_table`` does, and return them with ``samples`` already read."""
     source = _Source(table)
     return _grouped(
         source, lambda labels: (samples, source.read(labels, [], labels)), target, attributes, split, random_state
@@ -302,7 +302,7 @@ def _images(names: Any, folder: Path, root: Path | None, column: str) -> ImageFi
 
 
 def _first_non_number(values: Any) -> object:
-    """Return the first value that is not a number, or the type of the values if there is none."""
+    """Return the first value that is not a number; if all are numbers, a text with the type of the values."""
     for value in np.ravel(values):
         if isinstance(value, str) and not NUMBER.fullmatch(value.strip(" \t")):
             return value

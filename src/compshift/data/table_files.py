@@ -30,17 +30,17 @@ def read_table(
 
 
 def read_raw(path: Path, columns: Sequence[str]) -> Any:
-    """Read the named columns of a table, whatever their types; those of a text file are text."""
+    """Read the named columns of a table, whatever their types; the columns of a text file are read as text."""
     return _read(path, columns, lambda: read_strings(path, columns))
 
 
 def read_kept(path: Path, columns: Sequence[str]) -> Any:
-    """Read the named columns of a table to write them again: those of a text file with the same texts."""
+    """Read the named columns of a table to copy them to another file; those of a text file are written as they were."""
     return _read(path, columns, lambda: read_unchanged(path, columns))
 
 
 def _read(path: Path, columns: Sequence[str], read_text_file: Callable[[], Any]) -> Any:
-    """Read the named columns of a table, those of a text file by a function of its own; check that there are rows."""
+    """Read the named columns of a table, with ``read_text_file`` if it is a text file; check that there are rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -14,7 +14,7 @@ TEXT = {".csv": ",", ".tsv": "\t", ".txt": ","}
 """Column separator of text tables, by file name ending."""
 
 SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
-"""Separators that a header line is searched for, with their names in messages."""
+"""Separators that a header line is searched for if the expected one is absent, with their names in messages."""
 
 MAX_COLUMNS = 30_000
 """Maximum number of columns of a text table, because Arrow allocates ten kilobytes for each."""
@@ -58,7 +58,7 @@ def read_strings(path: Path, columns: Sequence[str]) -> Any:
 
 
 def read_unchanged(path: Path, columns: Sequence[str]) -> Any:
-    """Read the named columns of a text table so that writing them gives the same texts; nothing is missing."""
+    """Read the named columns of a text table so that writing them gives the same texts; no entry becomes missing."""
     import pyarrow as pa
 
     table = _read(path, columns, column_types=dict.fromkeys(columns, pa.string()))
@@ -130,7 +130,7 @@ def _read(path: Path, columns: Collection[str], **convert: Any) -> Any:
 def with_large_rows(path: Path, options: Callable[..., Any], read: Callable[[Any], Any]) -> Any:
     """Call ``read`` with Arrow's default block size and, if a row is longer than a block, again with a larger size.
 
-    ``options`` makes the read options of the file's format.
+    ``options`` is Arrow's class of read options for the format of the file.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Read tables whose files say what kind each value is: JSON lines and the first sheet of an Excel workbook."""
+"""Read tables whose files record the type of each value: JSON lines and the first sheet of an Excel workbook."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLE_ENDINGS = (*TEXT, *JSON_LINES, EXCEL)
 """File name endings of all tables besides Parquet."""
 
 MAX_DEPTH = 20
-"""Largest depth of nested values in a line of JSON; Arrow's parser overflows its stack on very deep ones."""
+"""Maximum depth of nested values in a line of JSON; Arrow's parser overflows its stack on very deep nesting."""
 
 MIXED = re.compile(r"Column\(/(.*)\) changed from (\w+) to (\w+)")
 """Matches Arrow's message about a column of JSON lines with values of two kinds."""
@@ -39,12 +39,12 @@ def read_typed(path: Path) -> Any:
 
 
 @lru_cache(maxsize=2)  # a command reads a file several times: its names, its labels, its features
-def _read(path: Path, size: int, *version: int) -> Any:  # noqa: ARG001 - a changed file is read again
+def _read(path: Path, size: int, *version: int) -> Any:  # noqa: ARG001 - part of the cache's key
     return _read_excel(path, size) if ending(path) == EXCEL else _read_json_lines(path, size)
 
 
 def _read_json_lines(path: Path, size: int) -> Any:
-    """Read a table of JSON lines: absent keys are missing values, and texts of ISO 8601 are dates."""
+    """Read a table of JSON lines: absent keys are missing values, and texts in ISO 8601 are dates."""
     import pyarrow as pa
     import pyarrow.json as pa_json
 
@@ -62,7 +62,7 @@ def _read_json_lines(path: Path, size: int) -> Any:
 
 
 def _check_json_lines(path: Path, size: int) -> None:
-    """Check that every line is an object that is not nested deeply, and that the table has a plausible size."""
+    """Check that every line is a JSON object nested at most ``MAX_DEPTH`` deep, and that the size is plausible."""
     names: set[str] = set()
     n_rows = 0
     for number, line in _lines(path):
@@ -123,7 +123,7 @@ def _read_excel(path: Path, size: int) -> Any:
             book = openpyxl.load_workbook(path, read_only=True, data_only=True)
             try:
                 sheet = book.worksheets[0]
-                sheet.reset_dimensions()  # they may be wrong, and every row would be filled up to them
+                sheet.reset_dimensions()  # rows would be padded to the declared width, which may be wrong
                 return _sheet_table(sheet.iter_rows(values_only=True), path, size)
             finally:
                 book.close()
@@ -185,5 +185,5 @@ def _arrow_column(values: Sequence[Any]) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return a cell as text; a date or time as ISO 8601 writes it."""
+    """Return a cell as text, with dates and times in ISO 8601."""
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

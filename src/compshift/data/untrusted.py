@@ -41,7 +41,7 @@ def check_unpacked(unpacked: int, packed: int, path: Path, remedy: str) -> None:
 
 
 def read_arrays(path: Path, wanted: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return those of the wanted arrays that are in an ``.npz`` file, and the names of all its arrays."""
+    """Read the wanted arrays that an ``.npz`` file has; also return the names of all its arrays."""
     try:
         with check_ordinary(path).open("rb") as stream, zipfile.ZipFile(stream) as archive:
             members: dict[str, zipfile.ZipInfo] = {}

@@ -1,4 +1,12 @@
-"""Embeddings of images and texts, computed once and stored. Needs ``compshift[torch]``."""
+"""Features of images, texts and tables.
+
+embedder, extract, reading
+    Compute the embeddings of images and texts, and store them. Needs ``compshift[torch]``.
+table_columns, text_columns, table_classifier
+    Make features from the columns of a table, and classify tables with them.
+recipe
+    How the features of a fitted model are made, as a model file stores it.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""``Embedder``: a backbone on a device that computes the features of samples, batch by batch."""
+"""``Embedder``: computes the features of samples by a backbone on a device, batch by batch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class Embedder:
     batch_size : int, default=32
         Number of samples in one forward pass.
     num_workers : int, optional
-        Number of processes that read samples ahead. Default: for images all cores but one, at most 4; otherwise 0.
+        Number of worker processes that read samples in advance. Default: for images, the number of cores minus one, but
+        at least 1 and at most 4; for other samples, 0.
 
     Raises
     ------
@@ -117,7 +118,7 @@ class Embedder:
         Parameters
         ----------
         samples : Samples
-            Images, texts or features, whichever the backbone takes.
+            Images, texts or features: the kind of samples that the backbone takes.
         groups : sequence of array
             Blocks of row numbers. A batch never spans two blocks.
         skip_broken : bool, default=False
@@ -166,7 +167,7 @@ class Embedder:
             yield Embedded(rows[kept], features[kept], digests, [reasons[row] for row in sorted(reasons)])
 
     def _stream(self, samples: Samples, rows: list[IntArray]) -> Iterator[InputBatch]:
-        """Return an iterator over the batches, in order. Worker processes read images ahead."""
+        """Return an iterator over the batches, in order; worker processes read them in advance."""
         batches = Batches(samples, self.backbone)
         workers = min(reading_workers(samples, self.num_workers), len(rows))
         context = reading_context() if workers else None

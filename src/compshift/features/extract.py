@@ -40,7 +40,7 @@ LOCK = "_lock"
 """File that a process locks while it writes to the folder."""
 
 DAMAGED = "damaged"
-"""Value of ``key`` that ``_read_manifest`` returns for a damaged manifest."""
+"""Value of ``key`` in the result of ``_read_manifest`` if the manifest is damaged."""
 
 SHARD_ROWS = 1024
 """Default number of rows of a shard."""
@@ -107,7 +107,7 @@ def extract_features(
     folder : str or path
         Folder of the Parquet shards, which ``FeatureStore`` and all commands read.
     shard_rows : int, default=1024
-        Number of rows of a shard. A folder that is resumed keeps its number.
+        Number of rows of a shard. If an extraction is resumed, the shards keep the size they had.
     skip_broken : bool, default=False
         Leave out samples that cannot be read and list them in the result, instead of raising.
     overwrite : bool, default=False
@@ -195,7 +195,7 @@ def _reuse(data: GroupedDataset, shards: ShardFolder, shard: int, *, skip_broken
 
 
 def _joined(digests: list[bytes]) -> str:
-    """Return one digest of several digests."""
+    """Combine several digests into one."""
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
@@ -234,7 +234,7 @@ class ShardFolder:
         return np.arange(shard * self.shard_rows, min((shard + 1) * self.shard_rows, self.n_rows))
 
     def path(self, shard: int) -> Path:
-        """Return the path of a shard."""
+        """Return the path of a shard's file."""
         return self.folder / SHARD.format(shard)
 
     def finished(self, shard: int) -> dict[str, Any] | None:
@@ -252,7 +252,7 @@ class ShardFolder:
         return content
 
     def discard(self, shard: int) -> None:
-        """Remove an outdated shard, so that nobody reads it before it is rewritten."""
+        """Delete an outdated shard, so that it is not read before it is rewritten."""
         self.path(shard).unlink(missing_ok=True)
 
     def stored(self, shard: int) -> tuple[Any, IntArray]:
@@ -275,7 +275,8 @@ class ShardFolder:
     ) -> None:
         """Write a shard atomically: features (n, p), attributes and split of ``data``, and row numbers.
 
-        ``digests`` are the digest of the samples and that of the labels; ``broken`` has a sentence per sample left out.
+        ``digests`` has the digest of the samples and the digest of the labels; ``broken`` has one sentence for each
+        sample that was left out.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -298,7 +299,7 @@ class ShardFolder:
 def open_folder(
     folder: Path, about: dict[str, Any], names: Sequence[str], n_rows: int, shard_rows: int, *, overwrite: bool = False
 ) -> Iterator[ShardFolder]:
-    """Open a new folder, or one to resume, and lock it; raise if it holds other files or is locked already."""
+    """Create a folder, or open one to resume, and lock it; raise if it holds other files or another process uses it."""
     # columns of a shard that are not attributes
     taken = [name for name in ("row", "split", "features") if name in names]
     if taken:

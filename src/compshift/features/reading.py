@@ -1,4 +1,4 @@
-"""Batches of samples as the input tensors of a backbone. Worker processes can read images ahead."""
+"""Read batches of samples as input tensors of a backbone; worker processes can read them in advance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from compshift.nn.backbones import Backbone
 from compshift.nn.pairs import check_pairs, separate_tokens
 
 MAX_WORKERS = 4
-"""Largest number of worker processes if the caller does not choose it."""
+"""Maximum number of worker processes by default; a caller may choose more."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class Batches(Dataset[InputBatch]):
         self.samples = samples
         self._digests = digests
         self._preprocessing = getattr(backbone, "preprocessing", None)
-        self._backbone = backbone if backbone.kind == "text" else None  # weights are not sent to workers
+        # Only tokenising needs the backbone. Others are left out, so that their weights are not sent to workers.
+        self._backbone = backbone if backbone.kind == "text" else None
         self._separate = getattr(backbone, "pairs", "joint") == "separate"
         check_pairs(samples, backbone)
         if isinstance(samples, Tokens):
@@ -94,7 +95,7 @@ class Batches(Dataset[InputBatch]):
 
 
 def sample_digests(samples: Samples, rows: IntArray) -> list[bytes]:
-    """Return the digest of each sample's content; an unreadable file counts as empty."""
+    """Return the digest of each sample's content; a file that cannot be read counts as empty."""
     return [hashlib.sha256(_content(samples, row)).digest() for row in rows.tolist()]
 
 
@@ -146,16 +147,16 @@ def _check_vocabulary(tokens: Tokens, backbone: Any) -> None:
     if (tokens.ids[:, 0] != first).any():
         raise InputError(
             f"the token ids were made for {tokens.vocabulary}, but {backbone.name!r} has another vocabulary: its texts "
-            f"start with the id {first}, and not all of these do; {remedy}"
+            f"start with the id {first}, but some of these do not; {remedy}"
         )
 
 
 def reading_workers(samples: Samples, wanted: int | None) -> int:
-    """Return the number of processes that read samples ahead.
+    """Return the number of worker processes that read samples in advance.
 
-    It is 0 in daemonic processes, such as Dask workers, because they may not start processes. Otherwise it is
-    ``wanted``. If that is None, it is one less than the number of cores, but from 1 to ``MAX_WORKERS``, for images, and
-    0 for other samples.
+    Daemonic processes, such as Dask workers, may not start processes, so there the number is 0. Otherwise it is
+    ``wanted``. If that is None, it is the number of cores minus one for images, but at least 1 and at most
+    ``MAX_WORKERS``, and 0 for other samples.
     """
     if multiprocessing.current_process().daemon:
         return 0
@@ -165,9 +166,9 @@ def reading_workers(samples: Samples, wanted: int | None) -> int:
 
 
 def reading_context() -> str | None:
-    """Return the start method of reading processes; None is the default of the platform.
+    """Return the start method of the worker processes that read samples; None is the platform's default.
 
-    In a worker of loky the default is "loky", which only loky can use, so the method is "fork".
+    In a process that loky started, the default would be "loky", which only loky itself can use, so it is "fork" there.
     """
     return "fork" if multiprocessing.get_start_method(allow_none=True) == "loky" else None
 

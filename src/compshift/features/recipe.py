@@ -1,7 +1,7 @@
-"""``Recipe``: how columns of a table become features; columns of images or texts need a backbone.
+"""``Recipe``: how columns of a table become features.
 
-A recipe of the kind "features" takes columns of numbers as they are; one of the kind "table" takes columns of any kind,
-by ``features/table_columns.py``.
+Columns of images or texts are embedded by a backbone. Columns of numbers are features as they are (kind "features").
+Columns of any kind are turned into features by ``features/table_columns.py`` (kind "table").
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from compshift.features.extract import Extraction
 
 KEYWORDS = {"features": "features", "images": "path", "text": "text"}
-"""Kind of samples → parameter of ``load_table`` that names their columns."""
+"""Parameter of ``load_table`` that names the columns of each kind of samples."""
 
 WITHOUT_NETWORK = ("features", "table")
 """Kinds of samples whose features need no backbone."""
 
 MAX_SAMPLE_COLUMNS = {"images": 1, "text": 2}
-"""Largest number of columns of each kind; there is no limit for features."""
+"""Maximum number of columns that a recipe of each kind may have; other kinds have no limit."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Columns and backbone from which features are made; stored with a fitted model, so that it can predict tables."""
+    """Columns and backbone that features are made from; stored with a fitted model, to predict tables."""
 
     kind: str  # "features", "images", "text" or "table"
     columns: tuple[str, ...]
@@ -51,7 +51,7 @@ class Recipe:
     max_length: int | None = None
     dtype: str = "auto"
     network: str = ""  # digest of the backbone's weights, settings and precision; empty before its first use
-    pairs: str = "joint"  # encoding of pairs of texts; "joint" for models of releases that had no other
+    pairs: str = "joint"  # encoding of pairs of texts; model files of older releases lack it
     split: Mapping[str, Any] | None = None  # how the table was split, as ``with_split`` records it
     table: TableColumns | None = None  # how columns of any kind become features, for the kind "table"
 
@@ -65,14 +65,15 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Recipe:
-        """Return the recipe of a result of ``to_dict``. The content is checked, because it comes from a file."""
+        """Return the recipe that ``to_dict`` described. The content is checked, because it comes from a file."""
         try:
             table = None if content.get("table") is None else TableColumns.from_dict(content["table"])
             recipe = cls(**{**content, "columns": tuple(content["columns"]), "table": table})
             recipe._check()
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"the model does not say how its features were made ({error}): fit it again, or save it without inputs"
+                f"the model's description of its features is missing or damaged ({error}): fit the model again, or "
+                "save it without inputs"
             ) from None
         return recipe
 
@@ -107,8 +108,8 @@ class Recipe:
     def load_with_same_split(self, table: Any, **options: Any) -> GroupedDataset:
         """Read a labelled table and split it in the same way as the table that the model was fitted to.
 
-        A split column is used if the table has it. A random split is repeated only if all labels are the same as then;
-        otherwise the table is not split.
+        If that table was split by a column, the same column is used if this table has it. A random split is repeated
+        only if all labels are the same as then. In all other cases, only a column ``split`` splits the table.
         """
         split = self.split or {}
         if "column" in split:
@@ -122,8 +123,8 @@ class Recipe:
     def with_split(self, data: GroupedDataset, split: str | Mapping[str, float] | None, seed: int) -> Recipe:
         """Return a copy of the recipe that records how the table was split.
 
-        It records the column if ``split`` is the name of one, and otherwise the shares, the seed and a digest of the
-        labels.
+        If ``split`` is the name of a column, the name is recorded. If it is shares, they are recorded with the seed and
+        a digest of the labels. If it is None, nothing is recorded.
         """
         if isinstance(split, str):
             return replace(self, split={"column": split})
@@ -200,8 +201,9 @@ class Recipe:
     ) -> tuple[GroupedDataset, Recipe, Extraction]:
         """Compute the features of images or texts, or reuse those that ``folder`` already holds.
 
-        Returns the data set with features in place of its samples; a copy of the recipe that records the digest of the
-        backbone and its precision; and the ``Extraction``, which counts rows and shards and lists broken samples.
+        Returns the data set with features in place of its samples; a copy of the recipe that records the backbone's
+        digest, its precision and the encoding of pairs; and the ``Extraction``, which counts rows and shards and lists
+        broken samples.
         """
         embedder = self.embedder(**options)
         from compshift.features.extract import extract_features, network_key
@@ -216,7 +218,7 @@ class Recipe:
 
     @property
     def _pairs(self) -> str | None:
-        """Encoding of pairs, as ``load_backbone`` takes it: what the model was fitted with; None for single texts."""
+        """Argument ``pairs`` of ``load_backbone``: "auto" before fitting, then the one used; None for single texts."""
         if self.kind != "text" or len(self.columns) == 1:
             return None
         return self.pairs if self.network else "auto"
@@ -228,10 +230,10 @@ class Recipe:
 
 
 def portable_backbone(name: str, folder: Path | None = None) -> str:
-    """Return the name of a backbone for a file that may be read on another machine.
+    """Return the name of a backbone in a form that is valid on other machines too.
 
-    A folder becomes ``./`` and its path relative to ``folder`` if it lies below it, otherwise ``./`` and its last
-    component. Other names stay as they are.
+    The path of a backbone below ``folder`` becomes ``./`` followed by its path relative to ``folder``; the path of any
+    other folder becomes ``./`` followed by its last component. A name that is not a path stays as it is.
     """
     path = Path(name)
     if not name or not (path.is_absolute() or path.is_dir()):
@@ -241,7 +243,7 @@ def portable_backbone(name: str, folder: Path | None = None) -> str:
 
 
 def _is_split(split: Any) -> bool:
-    """Return whether a value has the form that ``with_split`` records."""
+    """Return whether a value has the form in which ``with_split`` records a split."""
     if not isinstance(split, Mapping):
         return False
     if set(split) == {"column"}:
@@ -256,7 +258,7 @@ def _is_split(split: Any) -> bool:
 
 
 def _label_digest(data: GroupedDataset) -> str:
-    """Return a digest of all labels, by which a table that was split before is recognised."""
+    """Return a digest of all labels, to recognise the table that the model was fitted to."""
     digest = hashlib.sha256(repr((data.space.names, data.space.values)).encode())
     digest.update(np.ascontiguousarray(data.codes).tobytes())
     return digest.hexdigest()

@@ -1,7 +1,7 @@
-"""Classifiers of tables: ``TableFeatures`` makes features of columns, and ``table_classifier`` adds a classifier.
+"""Classifiers of tables: ``TableFeatures`` turns columns into features, and ``table_classifier`` adds a classifier.
 
-A fitted ``TableFeatures`` holds the same ``TableColumns`` as the recipe that `compshift fit TABLE` writes, so both make
-the same features of a table, and a model file serves both.
+A fitted ``TableFeatures`` contains the same ``TableColumns`` as the recipe that `compshift fit TABLE` writes. Both
+therefore make the same features of a table, and their model files have the same form.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from compshift.features.table_columns import TABLE_ENERGIES, TableColumns, left_
 
 
 def table_classifier(energies: str = "auto", *, columns: Sequence[str] | None = None, **parameters: Any) -> Pipeline:
-    """Return a pipeline that fits and predicts tables as they are: numbers, text, booleans and dates, with gaps.
+    """Make a pipeline for tables with columns of numbers, text, booleans and dates, in which values may be missing.
 
-    Its steps are ``features``, a ``TableFeatures``, and ``classifier``. Attributes are passed to the latter, as in
-    ``pipe.fit(table, y, classifier__attributes=a)``, and attributes known in use as in ``pipe.predict(table,
+    Its steps are ``features``, a ``TableFeatures``, and ``classifier``. Pass the attributes of training rows with
+    ``pipe.fit(table, y, classifier__attributes=a)``, and attributes that are known in use with ``pipe.predict(table,
     attributes=a)``. ``compshift.save`` writes the fitted pipeline as a model file, which ``compshift.load`` and the
     command line read.
 
     Parameters
     ----------
     energies : "auto", "boosted" or "linear", default="auto"
-        Energies of the classifier. "linear" is a ``CRMClassifierCV``, "boosted" a ``CRMBoostingClassifier``, and "auto"
-        a ``CRMBoostingClassifier`` that chooses between boosted and linear energies. All but "linear" need
+        Energies of the classifier. "linear" makes a ``CRMClassifierCV``, "boosted" a ``CRMBoostingClassifier``, and
+        "auto" a ``CRMBoostingClassifier`` that chooses between boosted and linear energies. "boosted" and "auto" need
         ``compshift[boosting]``.
     columns : list of str, optional
-        Names of the columns that are features. Default: all that can be, see ``TableFeatures``.
+        Names of the columns to make features of. Default: all columns that can be features, see ``TableFeatures``.
     **parameters
         Parameters of the classifier.
 
@@ -76,31 +76,32 @@ def table_classifier(energies: str = "auto", *, columns: Sequence[str] | None = 
 
 
 class TableFeatures(TransformerMixin, BaseEstimator):
-    """Transformer from columns of any kind to features: numbers, text, booleans and dates, with missing values.
+    """Transformer from columns of numbers, text, booleans and dates to features; values may be missing.
 
-    For linear energies, numbers are standardised, with gaps filled by the median, and each category becomes a feature.
-    For boosted energies, gaps stay gaps, and columns of text become categories, which trees split as such. A date
-    becomes its year, month, day of the week and days since 1970; so does a column of text in which all values are dates
-    such as ``2024-05-31``. Columns that cannot be features, such as those without values and ids, are left out with a
-    warning.
+    For linear energies, missing numbers are replaced by the median, numbers are standardised, and each category becomes
+    a feature that is 0 or 1. For boosted energies, missing values stay missing, and a column of categories becomes one
+    categorical feature, which trees can split by category. A date becomes its year, month, day of the week and days
+    since 1970; so does a column of text in which all values are dates such as ``2024-05-31``. Columns that cannot be
+    features, such as ids and columns without values, are left out with a warning.
 
     Parameters
     ----------
     energies : "linear" or "boosted", default="linear"
         Energies of the classifier that the features are for.
     columns : list of str, optional
-        Names of the columns that are features; one that cannot be a feature is then an error. Default: all that can be.
+        Names of the columns to make features of; a column that cannot be a feature raises an InputError. Default: all
+        columns that can be features.
 
     Attributes
     ----------
     columns_ : dict of str
-        What each column that is used holds: "number", "boolean", "date" or "category", for example.
+        Kind of each column that is used, by name: "number", "boolean", "date", "category" or "text".
     left_out_ : dict of str
-        Why each of the other columns is not used.
+        Reason why a column is not used, by name.
     feature_names_in_ : array of str
-        Names of the columns of the table that was fitted.
+        Names of the columns of the training table.
     n_features_in_ : int
-        Number of columns of the table that was fitted.
+        Number of columns of the training table.
 
     Examples
     --------
@@ -119,14 +120,14 @@ class TableFeatures(TransformerMixin, BaseEstimator):
         self.columns = columns
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Find out what the columns of training rows hold: kinds, categories, medians and scales.
+        """Determine the kind of each column, and its categories, median and scale, from training rows.
 
         Parameters
         ----------
         X : DataFrame of pandas or Polars, Arrow table, or mapping of columns
             Columns of the training rows, without the labels.
         y : optional
-            Classes of the rows. They are not used, but must not be a column of ``X``.
+            Classes of the rows; only used to check that they are not a column of ``X`` too.
 
         Returns
         -------
@@ -171,18 +172,18 @@ class TableFeatures(TransformerMixin, BaseEstimator):
         self.n_features_in_ = len(names)
 
     def transform(self, X: Any) -> Any:
-        """Make features of a table with the columns that were found in ``fit``.
+        """Make features of the rows of a table.
 
         Parameters
         ----------
         X : DataFrame of pandas or Polars, Arrow table, or mapping of columns
-            Rows with the columns of ``columns_``, in any order; further columns are ignored.
+            Rows with the columns in ``columns_``, in any order; other columns are ignored.
 
         Returns
         -------
         DataFrame (n, p)
-            Features as numbers, with the index of ``X``. For boosted energies, those of categories have pandas' type
-            ``category``: their numbers are positions in the order of frequency in training.
+            Features as numbers, with the index of ``X``. For boosted energies, categorical features have pandas' type
+            ``category``; a category's number is its position in the order of frequency in training.
 
         Raises
         ------
@@ -215,7 +216,7 @@ class TableFeatures(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         input_features : list of str, optional
-            Names of the columns, which must be those of ``fit``, if they are passed.
+            Names of the columns of the training table; an error is raised if they differ from ``feature_names_in_``.
 
         Returns
         -------
@@ -230,7 +231,7 @@ class TableFeatures(TransformerMixin, BaseEstimator):
         return np.array(self._table.feature_names, dtype=object)
 
     def _recipe(self) -> Recipe:
-        """Return how the columns become features, as a model file stores it."""
+        """Return the recipe that a model file stores for these features."""
         check_is_fitted(self)
         return Recipe("table", self._table.names, table=self._table)
 
@@ -251,7 +252,7 @@ class TableFeatures(TransformerMixin, BaseEstimator):
 
 
 def _as_frame(X: Any) -> Any:
-    """Return a table as a pandas DataFrame with different texts as names of columns, and at least one row."""
+    """Convert a table to a pandas DataFrame with distinct texts as column names, and check that it is not empty."""
     import pandas as pd
 
     table = native_table(X)
@@ -276,7 +277,7 @@ def _as_frame(X: Any) -> Any:
 
 
 def _checked_names(columns: Any, known: Sequence[str]) -> list[str]:
-    """Check the parameter ``columns``, and return it as a list."""
+    """Check that ``columns`` names different columns of the table, and return it as a list."""
     names = [str(name) for name in _as_list(columns) or []]
     if not names:
         raise InputError(
@@ -291,7 +292,7 @@ def _checked_names(columns: Any, known: Sequence[str]) -> list[str]:
 
 
 def _as_list(names: Any) -> list[Any] | None:
-    """Return a list, tuple, one-dimensional array or index of pandas as a list; None for anything else."""
+    """Return a list, tuple, array or pandas index as a list; None for text, mappings and values without a length."""
     if not isinstance(names, str | Mapping) and np.iterable(names) and hasattr(names, "__len__"):
         return list(names)
     return None
@@ -306,11 +307,11 @@ def _with_dates(column: Any, name: str) -> Any:
 
 
 def _check_no_target(content: Mapping[str, Any], y: Any) -> None:
-    """Check that no column of features has both the name and the values of a target."""
+    """Check that no column has both the name and the values of a target, which would leak it into the features."""
     y = without_arrow(native_table(y))
     single = {y.name: y} if hasattr(y, "name") else {}
     targets = {name: y[name] for name in y} if isinstance(y, Mapping) or hasattr(y, "columns") else single
     for name, values in targets.items():
         column = content.get(str(name))
         if column is not None and np.array_equal(column.to_numpy(dtype=object), np.asarray(values, dtype=object)):
-            raise InputError(f"X has the target {name!r} as a column, too: drop it from X")
+            raise InputError(f"X contains the target {name!r} as a column: drop it from X")

@@ -1,6 +1,7 @@
 """Features from the columns of a raw table: numbers, booleans, dates, categories and texts, with missing values.
 
-``TableColumns.fit`` looks at training rows, and ``transform`` makes features (n, p) of any table with the same columns:
+``TableColumns.fit`` determines the kind of each column from training rows, and ``transform`` makes features (n, p) of
+any table with the same columns:
 
 ===========  =====================================================  ====================================================
 column       features for boosted energies                          features for linear energies
@@ -8,15 +9,15 @@ column       features for boosted energies                          features for
 number       the number; NaN if it is missing                       standardised; the median if it is missing
 boolean      1 or 0; NaN if it is missing                           as a number
 date         year, month, day of the week, days since 1970          each of them as a number
-category     the number of its level; NaN if missing or new         1 for its level, 0 for the others; rare levels and
-                                                                    new ones together
+category     the number of its level; NaN if it is missing or new   1 for its level and 0 for the others; rare and new
+                                                                    levels share one feature
 text         components of TF-IDF; 0 if it is missing               each of them as a number
 ===========  =====================================================  ====================================================
 
-Text that differs in most rows is a "text" if it looks like language, by ``features/text_columns.py``; ids, names and
-urls are left out. Other text is a "category".
+A column of text is a "category", unless its values differ in most rows. Then it is a "text" if it looks like language
+(see ``features/text_columns.py``), and is left out otherwise, as ids, names and urls are.
 
-A model file holds the columns as plain JSON, which ``from_dict`` checks because it is not trusted.
+A model file contains the columns as plain JSON, which ``from_dict`` checks because it is not trusted.
 """
 
 from __future__ import annotations
@@ -39,31 +40,35 @@ TABLE_ENERGIES = ("linear", "boosted")
 """Kinds of energies that features are made for."""
 
 DATE_PARTS = ("year", "month", "day of the week", "days since 1970")
-"""Numbers that a date becomes."""
+"""Names of the numbers that a date becomes."""
 
 PARTS = {"number": 1, "boolean": 1, "date": len(DATE_PARTS), "category": 0, "text": 0}
-"""Kind of a column → how many numbers a value becomes: none for a category, and one per component for a text."""
+"""How many numbers a value becomes, by kind; for a text it is ``TextComponents.n_components`` instead."""
 
 NEAR_UNIQUE = 0.5
-"""A column of text with more distinct values than this share of the rows is not used as a category."""
+"""Maximum number of distinct values of a column of categories, as a share of its rows; named columns may have more."""
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """How one column of a table becomes features. The numbers are those of linear energies, one per part."""
+    """How one column of a table becomes features.
+
+    For linear energies, ``median``, ``mean`` and ``scale`` have one entry for each number that a value becomes; for
+    boosted energies they are empty.
+    """
 
     name: str
     kind: str  # one of PARTS
-    levels: tuple[str, ...] = ()  # of a category, the most frequent first
-    rare: bool = False  # whether training has further levels, which share a feature
+    levels: tuple[str, ...] = ()  # levels of a category, the most frequent first
+    rare: bool = False  # whether training rows have further levels, which share a feature
     median: tuple[float, ...] = ()
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
-    text: TextComponents | None = None  # of a text
+    text: TextComponents | None = None  # for a column of the kind "text"
 
     @classmethod
     def fit(cls, name: str, kind: str, column: Any, *, linear: bool) -> TableColumn:
-        """Return a column with the levels or the statistics of its training values."""
+        """Determine the levels, or the statistics, of a column from its training values."""
         if kind == "category":
             import pandas as pd
 
@@ -84,7 +89,7 @@ class TableColumn:
         return replace(found, median=median, mean=mean, scale=scale)
 
     def transform(self, column: Any, *, linear: bool) -> FloatArray:
-        """Return the features of the values of a column (n,), (n, q)."""
+        """Return the features (n, q) of a column (n,)."""
         if self.kind == "category":
             return self._one_hot(column) if linear else self._codes(column)[:, None]
         parts = self._parts(column)
@@ -94,7 +99,7 @@ class TableColumn:
         return np.asarray((filled - self.mean) / self.scale)
 
     def _parts(self, column: Any) -> FloatArray:
-        """Return the numbers of a column that is not a category, (n, parts); NaN where one is missing."""
+        """Return the numbers (n, parts) that the values of a column other than a category become; NaN if missing."""
         if self.text is not None:
             return self.text.transform(column)
         if self.kind == "number":
@@ -110,11 +115,11 @@ class TableColumn:
 
     @property
     def _n_parts(self) -> int:
-        """Number of numbers that a value becomes."""
+        """How many numbers a value of this column becomes."""
         return PARTS[self.kind] if self.text is None else self.text.n_components
 
     def _codes(self, column: Any) -> FloatArray:
-        """Return the number of each value among the levels; NaN if it is missing or not among them, (n,)."""
+        """Return the position of each value among the levels, (n,); NaN if the value is missing or not a level."""
         number = {level: float(index) for index, level in enumerate(self.levels)}
         return np.array([number.get(text, np.nan) for text in as_text(column, self.levels)])
 
@@ -130,7 +135,7 @@ class TableColumn:
         return np.asarray(np.column_stack([features, other]))
 
     def feature_names(self, *, linear: bool) -> list[str]:
-        """Return the names of the features."""
+        """Return the names of the features that the column becomes."""
         if self.kind == "date":
             return [f"{self.name} ({part})" for part in DATE_PARTS]
         if self.kind == "text":
@@ -143,13 +148,13 @@ class TableColumn:
         return [self.name]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields that are set, as JSON holds them."""
+        """Return the fields that are set, as JSON values."""
         fields = asdict(replace(self, text=None)) | {"text": None if self.text is None else self.text.to_dict()}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items() if value}
 
     @classmethod
     def from_dict(cls, content: Any, *, linear: bool) -> TableColumn:
-        """Return the column of a result of ``to_dict``, after checks."""
+        """Check a result of ``to_dict``, and return its column."""
         if not isinstance(content, Mapping):
             raise InputError(f"a column is {shown(content)}, but must be a mapping")
         lists = {key: content[key] for key in ("levels", "median", "mean", "scale") if key in content}
@@ -197,10 +202,11 @@ class TableColumns:
     def fit(
         cls, table: Mapping[str, Any], energies: str, *, typed: bool, chosen: bool = False
     ) -> tuple[TableColumns, dict[str, str]]:
-        """Return the columns of training rows that become features, and why each of the others does not.
+        """Return the columns that become features, and for each other column the reason why it does not.
 
-        Text that differs in most rows is read by its words if it is language. Other such text is left out, or a
-        category if the columns were ``chosen`` by name. ``typed`` is False for the columns of a text file.
+        A column of text whose values differ in most rows is a "text" if it is language. If it is not, it is left out,
+        unless the user has ``chosen`` the columns by name: then it is a category. ``typed`` is False if text may stand
+        for numbers or dates, as in a text file.
         """
         found, left_out = [], {}
         for name, column in table.items():
@@ -238,21 +244,21 @@ class TableColumns:
 
     @property
     def categorical(self) -> list[int]:
-        """Indices of the features that are numbers of levels, for boosted energies."""
+        """Indices of the categorical features, whose values are numbers of levels; empty for linear energies."""
         kinds = [column.kind for column in self.columns for _ in column.feature_names(linear=self.linear)]
         return [] if self.linear else [index for index, kind in enumerate(kinds) if kind == "category"]
 
     def transform(self, table: Mapping[str, Any]) -> FloatArray:
-        """Return the features (n, p) of a table with the same columns."""
+        """Return the features (n, p) of a table that has these columns."""
         return np.column_stack([column.transform(table[column.name], linear=self.linear) for column in self.columns])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON holds them."""
+        """Return the fields as JSON values."""
         return {"energies": self.energies, "columns": [column.to_dict() for column in self.columns]}
 
     @classmethod
     def from_dict(cls, content: Any) -> TableColumns:
-        """Return the columns of a result of ``to_dict``. The content is checked, because it comes from a file."""
+        """Return the columns that ``to_dict`` described. The content is checked, because it comes from a file."""
         if not isinstance(content, Mapping) or set(content) != {"energies", "columns"}:
             raise InputError("table must have energies and columns")
         check_name("energies", content["energies"], TABLE_ENERGIES)
@@ -264,13 +270,13 @@ class TableColumns:
 
 
 def _is_near_unique(column: Any) -> bool:
-    """Return whether a column has more distinct values than a share ``NEAR_UNIQUE`` of its rows, or too many."""
+    """Return whether the distinct values are more than ``NEAR_UNIQUE`` of the rows, or than ``MAX_CATEGORIES``."""
     distinct = column.nunique()
     return bool(distinct > max(NEAR_UNIQUE * len(column), 1) or distinct > MAX_CATEGORIES)
 
 
 def described(columns: TableColumns, limit: int = 8) -> str:
-    """Return the columns by kind: ``2 numbers (age, income), 1 category (job)``."""
+    """Return a description of the columns by kind, such as ``2 numbers (age, income), 1 category (job)``."""
     plural = {"number": "numbers", "boolean": "booleans", "date": "dates", "category": "categories", "text": "texts"}
     parts = []
     for kind, many in plural.items():
@@ -282,7 +288,7 @@ def described(columns: TableColumns, limit: int = 8) -> str:
 
 
 def left_out_sentence(reasons: Mapping[str, str]) -> str:
-    """Return the columns that do not become features, by reason."""
+    """Return a text that lists the columns that do not become features, grouped by reason."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         by_reason.setdefault(reason, []).append(name)

@@ -1,4 +1,4 @@
-"""Numbers from a column of texts: TF-IDF of words, then a truncated singular value decomposition."""
+"""Features of a column of texts: TF-IDF of words, then a truncated singular value decomposition."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from compshift.core.arrays import FloatArray
 from compshift.data.raw_tables import as_text
 
 MAX_TERMS = 1000
-"""Largest number of words whose frequencies are used, the most frequent ones."""
+"""Maximum number of words that TF-IDF uses, the most frequent ones."""
 
 MAX_COMPONENTS = 20
-"""Largest number of components that a text becomes."""
+"""Maximum number of components, the features that a text becomes."""
 
 ROWS_PER_COMPONENT = 10
-"""Smallest number of training rows for each component."""
+"""Minimum number of training rows per component; a smaller table gets fewer components."""
 
 MAX_WEIGHT = 100.0
-"""Largest absolute value of an entry of idf or components in a model file; fits give at most 1 + log n and 1."""
+"""Maximum absolute value of ``idf`` (1 + log n after fitting) and ``components`` (1) accepted from a model file."""
 
 MIN_WORDS = 3
-"""Smallest median number of words of texts in a language."""
+"""Minimum median number of words per text for a column to count as language."""
 
 LANGUAGE_SHARE = 0.5
-"""Smallest share of words that begin in lower case, and of words that occur in other rows too, in a language."""
+"""Minimum share of words that begin in lower case, and of words that other rows have too, in a column of language."""
 
 INSPECTED_TEXTS = 2000
-"""Number of texts that are inspected to find out whether a column holds language."""
+"""Maximum number of texts that are inspected to determine whether a column is language."""
 
 
 @dataclass(frozen=True)
 class TextComponents:
-    """Words of the training texts, and how their TF-IDF becomes components; arrays are float32, written in base64."""
+    """Words of the training texts, and the weights that turn their TF-IDF into components; float32 arrays in base64."""
 
     terms: tuple[str, ...]  # (v,)
     idf: str  # (v,)
@@ -47,7 +47,7 @@ class TextComponents:
 
     @classmethod
     def fit(cls, column: Any) -> TextComponents:
-        """Return the words and the components of training texts."""
+        """Fit TF-IDF and its singular value decomposition to training texts."""
         from sklearn.decomposition import TruncatedSVD
         from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -57,7 +57,7 @@ class TextComponents:
         terms = vectorizer.get_feature_names_out()
         size = min(MAX_COMPONENTS, len(terms), max(len(texts) // ROWS_PER_COMPONENT, 1))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # its share of the variance is 0/0 if all texts are equal
+            warnings.simplefilter("ignore", RuntimeWarning)  # the explained variance is 0/0 if all texts are equal
             found = TruncatedSVD(size, random_state=0).fit(weights).components_
         return cls(tuple(str(term) for term in terms), _encode(vectorizer.idf_), _encode(found))
 
@@ -67,7 +67,7 @@ class TextComponents:
         return len(_decode(self.components)) // len(self.terms)
 
     def transform(self, column: Any) -> FloatArray:
-        """Return the components of texts, (n, k): 0 for a text that is missing or has none of the words."""
+        """Return the components (n, k) of texts; 0 for a text that is missing or has none of the words."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         vectorizer = TfidfVectorizer(vocabulary=list(self.terms))
@@ -76,12 +76,12 @@ class TextComponents:
         return np.asarray(vectorizer.transform(_texts(column)) @ components.T)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON holds them."""
+        """Return the fields as JSON values."""
         return {"terms": list(self.terms), "idf": self.idf, "components": self.components}
 
     @classmethod
     def from_dict(cls, content: Any) -> TextComponents:
-        """Return the components of a result of ``to_dict``. The content is checked, because it comes from a file."""
+        """Return the object that ``to_dict`` described. The content is checked, because it comes from a file."""
         if not isinstance(content, Mapping) or set(content) != {"terms", "idf", "components"}:
             raise InputError(f"text is {shown(content)}, but must have terms, idf and components")
         terms = content["terms"]
@@ -106,8 +106,8 @@ class TextComponents:
 def is_language(column: Any) -> bool:
     """Return whether texts look like sentences or remarks rather than ids, names, addresses or urls.
 
-    They have several words, which mostly occur in other rows too and mostly begin in lower case, unless all of the text
-    is in capitals.
+    They must have several words. Most words must occur in other rows too, and must begin in lower case, or with any
+    letter if most texts are entirely in capitals.
     """
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -130,7 +130,7 @@ def is_language(column: Any) -> bool:
 
 
 def _texts(column: Any) -> Sequence[str]:
-    """Return a column as texts, which are empty where a value is missing."""
+    """Return a column as texts; a missing value becomes an empty text."""
     return [text or "" for text in as_text(column)]
 
 
@@ -140,12 +140,12 @@ def _encode(values: Any) -> str:
 
 
 def _decode(text: str) -> FloatArray:
-    """Return the numbers of a result of ``_encode``, in one dimension."""
+    """Return the numbers that ``_encode`` wrote, as a one-dimensional array."""
     return np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4").astype(np.float64)
 
 
 def _checked(text: Any, name: str) -> FloatArray:
-    """Return the numbers of a text that should be a result of ``_encode``."""
+    """Decode a text from a file, after checking that ``_encode`` could have written it; ``name`` is for the message."""
     limit = 6 * MAX_COMPONENTS * MAX_TERMS  # base64 has 4 characters for 3 bytes
     try:
         values = _decode(text) if isinstance(text, str) and len(text) <= limit else None

@@ -1,4 +1,4 @@
-"""Training methods, one file per family. Needs ``compshift[torch]``."""
+"""Training methods, one file per family. All but ``sampling`` need ``compshift[torch]``."""
 
 from typing import TYPE_CHECKING
 

@@ -33,7 +33,7 @@ class Task:
     """Classes, attributes and training groups, with the size of each group.
 
     Methods that use a single attribute treat every combination of attribute values in the training data as one value
-    of it; see ``attribute_of``.
+    of that attribute; see ``attribute_of``.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Task:
     seen : array (k, m)
         Codes of the training groups, in ascending order.
     weight : array (k,)
-        How often batches contain each training group, scaled to add up to the number of training rows.
+        Expected frequency of each training group in batches, scaled to add up to the number of training rows.
     counts : array (k,)
         Number of rows of each training group in the data set.
     """
@@ -137,7 +137,7 @@ class Batch:
         return self.mean_of(values.sum())
 
     def mean_of(self, total: Tensor) -> Tensor:
-        """Mean over the rows of all processes; each process passes the ``total`` over its rows."""
+        """Mean over the rows of all processes; each process passes the sum ``total`` over its rows."""
         if self.processes.size == 1:  # avoids two small tensors, which take a noticeable part of a short step
             return total / len(self.group)
         sum_and_count = self.processes.sum(torch.stack([total, total.new_tensor(float(len(self.group)))]))
@@ -145,7 +145,7 @@ class Batch:
         return mean
 
     def means_by(self, values: Tensor, index: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """Mean and number of the ``values`` with each index, (size,) each, over the rows of all processes.
+        """Mean (size,) of the ``values`` of the rows with each index, and their number (size,), over all processes.
 
         Each process passes ``values`` (b,) and ``index`` (b,) of its rows; indices are below ``size``. The mean of an
         index without rows is 0.
@@ -156,10 +156,9 @@ class Batch:
         return total / count.clamp_min(1), count.detach()
 
     def rank_within(self, index: Tensor, size: int) -> Tensor:
-        """Number of earlier rows of the whole batch that have the same index as each row, (b,).
+        """For each row of this process, (b,), the number of earlier rows of the whole batch with the same index.
 
-        ``index`` (b,) belongs to this process's rows, with entries below ``size``. The rows of the whole batch are
-        ordered by process.
+        ``index`` (b,) has the index of each row of this process, below ``size``. The whole batch is ordered by process.
         """
         one_hot = torch.nn.functional.one_hot(index, size)  # (b, size)
         before = (one_hot.cumsum(dim=0) - one_hot).gather(1, index[:, None])[:, 0]
@@ -232,9 +231,10 @@ class Method(ABC):
     uses_unlabelled : bool
         Whether ``finish`` uses unlabelled samples. Default: False.
     ranges : mapping of str to LogUniform
-        Ranges from which benchmarks draw hyper-parameters.
+        Distribution from which benchmarks draw each hyper-parameter.
     later : tuple of str
-        Hyper-parameters that run folders of format 1 may lack; at their defaults they are left out of ``identity``.
+        Hyper-parameters that older run folders of format 1 lack. ``identity`` leaves them out at their defaults, so
+        that these runs can still be resumed.
 
     Examples
     --------
@@ -318,7 +318,7 @@ class Method(ABC):
         return Sampling()
 
     def announce(self, task: Task) -> None:  # noqa: B027 - a hook
-        """Warn if the data do not suit the method; called before the first step.
+        """Warn if the data do not suit the method; called when a run starts or resumes.
 
         Parameters
         ----------
@@ -327,7 +327,7 @@ class Method(ABC):
         """
 
     def state(self, task: Task) -> State:
-        """Make the state that is carried from one step to the next.
+        """Make the method's initial state, which ``loss`` receives and returns in every step.
 
         Parameters
         ----------
@@ -365,9 +365,9 @@ class Method(ABC):
         """
 
     def settles_at(self) -> int:
-        """Return the step after which the loss function no longer changes.
+        """Return the step after which the loss function no longer changes, for example because a penalty has set in.
 
-        Training does not stop as converged before this step.
+        Training does not count as converged before this step.
 
         Returns
         -------
@@ -421,7 +421,7 @@ class Method(ABC):
         return {}
 
     def predictors(self, model: BackboneClassifier, prior: Any = None) -> dict[str, Predictor]:
-        """Return the predictors by name; the first one selects checkpoints and is the one reported.
+        """Return the predictors by name. The first one is reported, and selects checkpoints by default.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Compositional risk minimisation (Mahajan et al., 2025), and a variant that solves its head to the optimum."""
+"""Compositional risk minimisation (Mahajan et al., 2025), and a variant that solves for its optimal head."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class CRM(Method):
     """Compositional risk minimisation: additive energies, extrapolated bias, prediction under any prior.
 
     ``prior`` is the prior of the reported predictor. ``hidden`` is the width of the hidden layer between the features
-    and the energies of each attribute; 0 makes the energies linear. ``init`` says how the energies' weights start:
-    "zero", or "random" as PyTorch initialises a layer.
+    and the energies of each attribute; 0 makes the energies linear. ``init`` is the initialisation of the energies'
+    weights: "zero", or "random" for PyTorch's default.
     """
 
     prior: str = "uniform"
@@ -111,8 +111,8 @@ class CRMResolved(CRM):
     ``CRMClassifierCV`` does. Checkpoints are selected with the unsolved head, because solving it at every evaluation
     would take longer than training.
 
-    If the run has unlabelled samples, the head is solved on their features too, by EM (``CRMClassifier.fit``).
-    ``use_unlabelled`` is "auto", to do so only if it helps on held-out training groups, or "always".
+    If the run has unlabelled samples, their features are used too, by EM as in ``CRMClassifier.fit``. With
+    ``use_unlabelled="auto"`` they are used only if this helps on held-out training groups, with "always" in any case.
     """
 
     alpha: float = 0.0
@@ -136,7 +136,7 @@ class CRMResolved(CRM):
     def finish(self, model: BackboneClassifier, rows: TrainingRows) -> dict[str, Any]:
         """Fit the head to its optimum on the final features, then compute every group's bias from all training rows.
 
-        With unlabelled samples, energies and biases come from both kinds of rows.
+        If unlabelled samples are used, energies and biases are computed from both kinds of rows.
         """
         from compshift.crm.coded import choose_alpha, choose_pool, fit_codes
 
@@ -162,7 +162,7 @@ class CRMResolved(CRM):
             head.learned_bias.copy_(torch.as_tensor(clf.learned_bias_ - constant))
         if pool is None:
             self.refresh(model, rows)
-        else:  # B* averages over training rows and pool, which the head itself cannot do: it knows seen groups only
+        else:  # B* averages over training rows and pool; ``head.extrapolate`` accepts training rows only
             found = ExtrapolatedBias(clf.bias_ - constant, clf.effective_sample_size_)
             head._store_bias(found, clf.coef_ @ clf.feature_mean_)
         return {"alpha": alpha, "bias_gap": head.bias_gap, **about}

@@ -23,8 +23,8 @@ class GroupDRO(Method):
 
     .. math:: q_g \propto q_g \exp(\eta \bar L_g) \text{ for the groups of the batch}, \qquad L = \sum_g q_g \bar L_g
 
-    By default only training groups have a weight: weight on an unseen group shrinks the loss without training anything.
-    With ``groups="all"`` unseen groups have one too, as in the code of the paper's authors.
+    By default only training groups have a weight q_g, because the weight of an unseen group would only scale down the
+    loss. With ``groups="all"`` unseen groups have a weight too, as in the code of the paper's authors.
     """
 
     eta: float = 0.01

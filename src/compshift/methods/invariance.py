@@ -51,7 +51,7 @@ class Penalised(Method):
         return self.anneal
 
     def resets_optimiser(self, step: int) -> bool:
-        """Return whether the penalty's weight changes at this step; earlier moments belong to the previous loss."""
+        """Return whether the penalty's weight changes at this step; moments from before belong to another loss."""
         return self.reset == "yes" and step == self.anneal
 
 
@@ -59,8 +59,8 @@ class Penalised(Method):
 class IRM(Penalised):
     r"""Invariant risk minimisation: mean over environments of the risk plus a weighted gradient penalty.
 
-    The environments are the attribute combinations. The gradient is that of the risk with respect to a factor s on
-    the logits z. The penalty of an environment is the product of the gradients on its even and on its odd rows,
+    The environments are the attribute combinations. The gradient is that of the risk with respect to a factor s that
+    multiplies the logits z. The penalty of an environment is the product of the gradients on its even and odd rows,
 
     .. math::
 

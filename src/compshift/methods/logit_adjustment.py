@@ -22,7 +22,7 @@ from compshift.methods.base import Batch, Method, State, Task
 from compshift.nn.networks import BackboneClassifier
 
 FREQUENCIES = ("train", "batch")
-"""Choices of ``frequencies``: those of class and attribute expected in batches, or those of each batch."""
+"""Choices of ``frequencies``: of class and attribute as expected under the sampler, or as counted in each batch."""
 
 
 class LogitOffset(Method):
@@ -38,7 +38,7 @@ class LogitOffset(Method):
         """Offset (c, a) of each class and attribute combination, from their numbers of rows (c, a)."""
 
     def state(self, task: Task) -> State:
-        """Make the offsets (a, c) from the frequencies that the sampler gives; ``frequencies="batch"`` ignores them."""
+        """Make the offsets (a, c) from the frequencies under the sampler; unused with ``frequencies="batch"``."""
         return {"offset": torch.as_tensor(self.offset(task.class_by_attribute()).T.astype(np.float32))}
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:

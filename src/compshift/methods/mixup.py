@@ -18,7 +18,7 @@ from compshift.nn.networks import BackboneClassifier
 
 @dataclass(frozen=True)
 class Mixup(Method):
-    """Mixup: mix the features of two random rows, and the losses for both their classes, with λ ~ Beta(α, α)."""
+    """Mixup: average the features of two random rows, and the losses of their classes, with weight λ ~ Beta(α, α)."""
 
     alpha: float = 0.2
 
@@ -31,7 +31,7 @@ class Mixup(Method):
         check_positive(self.alpha, "alpha")
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
-        """Mean mixed cross-entropy over pairs of rows; both rows of a pair belong to the same process."""
+        """Mean mixed cross-entropy over pairs of rows; both rows of a pair are from this process's share."""
         features = model.features(batch.inputs)
         mixing = float(batch.rng.beta(self.alpha, self.alpha))  # λ
         partner = torch.as_tensor(batch.rng.permutation(len(features)), device=features.device)

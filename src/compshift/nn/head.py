@@ -272,7 +272,7 @@ class AdditiveEnergyHead(HeadState):
         return result
 
     def _store_bias(self, found: ExtrapolatedBias, mean_energy: Any) -> None:
-        """Store biases and effective sample sizes (g,) and mean energies (D,) that belong to the current weights."""
+        """Store biases and effective sample sizes (g,) and mean energies (D,), which the current weights gave."""
         self.bias.copy_(torch.as_tensor(found.bias))
         self.effective_sample_size.copy_(torch.as_tensor(found.effective_sample_size))
         self.mean_energy.copy_(torch.as_tensor(mean_energy))
@@ -347,7 +347,7 @@ class AdditiveEnergyHead(HeadState):
             return marginal_log_posterior(energies, self.candidates.table, self.log_score(prior, bias), attribute)  # type: ignore[no-any-return]
 
     def _attribute(self, attribute: int | str) -> int:
-        """Position of an attribute given by name or number."""
+        """Return the position of an attribute that is given by name or number."""
         if isinstance(attribute, str):
             check_name("attribute", attribute, self.space.names)
             return self.space.names.index(attribute)
@@ -396,9 +396,9 @@ class AdditiveEnergyHead(HeadState):
     def centred_learned_bias(self) -> Tensor:
         """Return the learned bias, with a default for unseen groups, for the ablation without extrapolation.
 
-        Training does not determine the bias of unseen groups. Centring the energies over the training rows adds
-        ⟨σ(z), Ē⟩ to the biases, where Ē is ``mean_energy``; the default is the mean of these biases over the training
-        rows, minus ⟨σ(z), Ē⟩ to return to the energies as they are.
+        Training does not determine the bias of unseen groups, so they get a default. If the energies were centred over
+        the training rows (their mean Ē is ``mean_energy``), the bias of each group z would be larger by ⟨σ(z), Ē⟩. The
+        default is the mean of these larger biases over the training rows, minus ⟨σ(z), Ē⟩ of the unseen group.
 
         Returns
         -------

@@ -41,7 +41,7 @@ LAYER_KEYS = re.compile(r"layers|depth|blocks|stages")
 """Matches the keys of a configuration that hold a number of layers."""
 
 SIZE_KEYS = re.compile(r"size|dim|heads|channels|width|positions|embeddings")
-"""Matches the keys of a configuration that hold a size of layers."""
+"""Matches the keys of a configuration that hold the size of a layer."""
 
 DEFAULT_LENGTH = 256
 """Maximum number of tokens of a text if neither the model nor the caller sets it."""
@@ -49,7 +49,7 @@ DEFAULT_LENGTH = 256
 
 @contextmanager
 def offline_without_hub(name: str) -> Iterator[None]:
-    """Use only downloaded files inside this context if the hub cannot be reached, instead of retrying requests."""
+    """Inside this context, if the hub cannot be reached, use only files already downloaded instead of retrying."""
     from huggingface_hub import constants
 
     if Path(name).is_dir() or constants.HF_HUB_OFFLINE or _answers(constants.ENDPOINT):
@@ -63,7 +63,7 @@ def offline_without_hub(name: str) -> Iterator[None]:
 
 
 def _answers(address: str) -> bool:
-    """Whether a server at the address answers, even with an error status."""
+    """Return whether a server at the address answers, even with an error status."""
     try:
         with urlopen(Request(address, method="HEAD"), timeout=5.0):
             return True
@@ -101,7 +101,7 @@ def load_config(name: str) -> Any:
 
 
 def _check_extent(settings: Any, key: str = "") -> None:
-    """Check that a configuration has no more layers, and no larger ones, than any real model."""
+    """Check that a configuration has at most ``MAX_LAYERS`` layers, and none larger than ``MAX_LAYER_SIZE``."""
     if isinstance(settings, dict):
         for name, value in settings.items():
             _check_extent(value, str(name))
@@ -115,13 +115,13 @@ def _check_extent(settings: Any, key: str = "") -> None:
 
 
 def load_part(load: Callable[..., Any], name: str, **options: Any) -> Any:
-    """Call a loader of transformers without running a model's code; raise any error as a ``LoadingError``."""
+    """Call a loading function of transformers without running a model's code; turn any error into a LoadingError."""
     try:
         return load(name, trust_remote_code=False, **options)
     except Exception as error:  # the loaders raise errors of many types on incomplete folders
         reason = " ".join(str(error).split())
-        if isinstance(error, pickle.UnpicklingError):  # torch's message suggests to run it
-            reason = "its weights are a pickle that holds more than tensors; it was not run"
+        if isinstance(error, pickle.UnpicklingError):  # torch's message recommends running the pickle
+            reason = "its weights are a pickle with more than tensors, which was not run"
         if isinstance(error, RecursionError):
             reason = "it is nested too deeply"
         hint = "the folder is not a complete model" if Path(name).is_dir() else "neither a folder nor found on the hub"
@@ -147,7 +147,7 @@ def small_file(name: str, file: str, kind: type[Kind]) -> Kind | None:
 
 
 def config_digest(model: nn.Module) -> str:
-    """Digest of a model's configuration, without fields that do not change its outputs."""
+    """Return a digest of a model's configuration, without the fields that do not change its outputs."""
     content = json.loads(model.config.to_json_string(use_diff=False))  # type: ignore[union-attr, operator]
     for volatile in ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype"):
         content.pop(volatile, None)
@@ -206,7 +206,7 @@ class TextBackbone(Backbone):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Pooled features of texts (n, length), or of pairs of texts (n, 2, length); in train mode, after dropout.
 
-        Each text's features are scaled to length 1 if ``normalised``.
+        If ``normalised``, the features of each text are scaled to norm 1.
         """
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         if token_type_ids is not None:
@@ -219,7 +219,7 @@ class TextBackbone(Backbone):
         return nn.functional.dropout(features, self.dropout, self.training) if self.dropout else features
 
     def _pooled(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Pooled outputs of the model, (n, hidden size), scaled to length 1 if ``normalised``."""
+        """Pooled outputs of the model, (n, hidden size), scaled to norm 1 if ``normalised``."""
         output, attention_mask = self.model(**inputs), inputs["attention_mask"]
         if self.pooling == "pooler":
             features = output.pooler_output
@@ -254,8 +254,8 @@ class TextBackbone(Backbone):
             "max_length": self.max_length,
             "tokeniser": _tokeniser_digest(self.tokeniser),
             "model": config_digest(self.model),
-            **({"pairs": self.pairs} if self.pairs == "separate" else {}),  # others keep their earlier settings
-            **({"dropout": self.dropout} if self.dropout else {}),  # absent from the settings of earlier runs
+            **({"pairs": self.pairs} if self.pairs == "separate" else {}),  # else absent, as in earlier releases
+            **({"dropout": self.dropout} if self.dropout else {}),  # else absent, as in earlier releases
         }
 
 
@@ -271,8 +271,8 @@ def text_backbone(
 ) -> TextBackbone:
     """Load a text model.
 
-    The pooling ``auto`` is the recorded pooling of a sentence-transformers model, and the mean over tokens for others.
-    ``pairs`` is that of ``load_backbone``.
+    The pooling ``auto`` is the pooling that a sentence-transformers model records, and the mean over tokens for other
+    models. ``pairs`` is the parameter of ``load_backbone``. ``label`` is the backbone's name, by default ``name``.
     """
     check_name("pooling", pooling, ("auto", "mean", "cls", "pooler"))
     if pairs is not None:
@@ -312,7 +312,7 @@ def text_backbone(
 
 
 def _token_limit(model: nn.Module) -> int:
-    """Maximum number of tokens that a model takes; some models start numbering positions after the padding index."""
+    """Return the maximum number of tokens that a model takes; some models number positions from ``padding_idx`` + 1."""
     positions = int(getattr(model.config, "max_position_embeddings", DEFAULT_LENGTH))
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
@@ -320,7 +320,7 @@ def _token_limit(model: nn.Module) -> int:
 
 
 def _tokeniser_digest(tokeniser: Any) -> str:
-    """Digest of a tokeniser's vocabulary and rules."""
+    """Return a digest of a tokeniser's vocabulary and rules."""
     backend = getattr(tokeniser, "backend_tokenizer", None)
     content = {"vocabulary": tokeniser.get_vocab()} if backend is None else json.loads(backend.to_str())
     for transient in ("truncation", "padding"):  # they depend on the last call
@@ -330,7 +330,7 @@ def _tokeniser_digest(tokeniser: Any) -> str:
 
 
 def _sentence_settings(name: str) -> dict[str, Any]:
-    """Pooling, length and normalisation of a sentence-transformers model; empty for other models."""
+    """Return the pooling, maximum length and normalisation of a sentence-transformers model; empty for others."""
     modules = small_file(name, "modules.json", list)
     if modules is None:
         return {}
@@ -400,10 +400,10 @@ class PooledVision(nn.Module):
 
 
 def vision_backbone(name: str, *, geometry: Geometry | None = None, pooling: str = "auto") -> VisionBackbone:
-    """Load a vision model with its published preprocessing, or with another way of cropping and resizing.
+    """Load a vision model with its published preprocessing; ``geometry`` replaces its cropping and resizing.
 
-    The pooling ``auto`` is the model's pooler if the files hold its weights, and otherwise the class token of a
-    transformer or the mean of a convolutional feature map.
+    The pooling ``auto`` is the model's pooler if the files contain its weights; otherwise it is the class token of a
+    transformer, or the mean of a convolutional feature map.
     """
     check_name("pooling", pooling, ("auto", "pooler", "cls", "mean"))
     from transformers import AutoImageProcessor
@@ -426,12 +426,12 @@ def vision_backbone(name: str, *, geometry: Geometry | None = None, pooling: str
 
 @torch.inference_mode()
 def _has_pooled_output(model: nn.Module, preprocessing: Any) -> bool:
-    """Whether the model returns pooled output; raises if model and preprocessing do not work together."""
+    """Return whether the model has pooled output; raise if it does not accept preprocessed images."""
     return getattr(model(black_image(preprocessing)), "pooler_output", None) is not None
 
 
 def _with_geometry(processor: Any, geometry: Geometry) -> ImagePreprocessing:
-    """Preprocessing with the processor's normalisation and image size, but another way of cropping and resizing."""
+    """Return preprocessing with the processor's normalisation and image size, but another ``geometry``."""
     settings = processor.to_dict()
     size = settings.get("crop_size") or settings.get("size") or {}
     side = size.get("height") or size.get("shortest_edge") or SIZE

@@ -24,7 +24,7 @@ CNN_LAYERS = ((32, 5), (64, 3), (128, 3))
 """Channels and kernel size of each convolution of ``small-cnn``; each convolution halves the image."""
 
 CNN_POOLED = 2
-"""Height and width of the feature map of ``small-cnn`` after pooling."""
+"""Height and width to which ``small-cnn`` pools its last feature map."""
 
 MAX_WEIGHTS = 1 << 38
 """Maximum number of weights of a head (a terabyte in 32 bits)."""
@@ -58,7 +58,7 @@ def class_head(in_features: int, n_classes: int) -> nn.Linear:
 def energy_layers(
     in_features: int, cardinalities: Sequence[int], hidden: int | Sequence[int] | None = None
 ) -> nn.ModuleList:
-    """Make one network per attribute, linear or with hidden layers, from features to the energies of its values.
+    """Make one network per attribute, linear or with hidden layers, from features to an energy for each of its values.
 
     The last layer has no intercept, because the groups' bias would absorb it. It starts at zero, because zero energies
     are closer to the optimum than random ones.
@@ -88,7 +88,7 @@ def _hidden_layers(sizes: Sequence[int]) -> list[nn.Module]:
 
 
 class SmallConvolutions(nn.Sequential):
-    """Three convolutions, then average pooling over each quarter of the image: 512 features.
+    """Three convolutions, then average pooling over each quadrant of the image: 512 features.
 
     Group normalisation works on one sample at a time, so the features of a sample depend neither on the rest of the
     batch nor on train or eval mode.
@@ -228,7 +228,7 @@ def named_backbone(
 
 
 def _resampled(backbone: Backbone, resampling: str) -> Backbone:
-    """Set the filter of an image backbone, unless it is "backbone"."""
+    """Set the filter with which an image backbone resizes images, unless ``resampling`` is "backbone"."""
     if resampling != "backbone" and isinstance(backbone, VisionBackbone):
         backbone.resample(resampling)
     return backbone

@@ -1,7 +1,7 @@
 """Pairs of texts, such as premise and hypothesis, as the input of a text backbone.
 
 Models such as BERT are trained on pairs and read both texts in one sequence. A sentence encoder is trained on single
-texts, and one sequence of two of them tells it little about how they relate: it embeds each text by itself.
+texts, and reading two texts in one sequence tells it little about how they relate, so it embeds each text separately.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from compshift._errors import InputError
 from compshift.data.dataset import Samples, Texts, Tokens, has_pairs
 
 PAIR_ENCODINGS = ("joint", "separate", "none")
-"""Encodings of pairs: one sequence, each text by itself, or none, by a sentence encoder loaded for single texts."""
+"""Encodings of pairs: both texts in one sequence, each text separately, or pairs are rejected."""
 
 PAIR_PARTS = 4
-"""Number of vectors that ``pair_features`` joins."""
+"""Number of vectors that ``pair_features`` concatenates for each pair."""
 
 
 def pair_features(embedded: Tensor) -> Tensor:
-    """Join the embeddings u and v of the texts of each pair to [u, v, abs(u − v), u · v] (Conneau et al. 2017).
+    """Return [u, v, abs(u − v), u ∗ v] for the embeddings u and v of each pair of texts (Conneau et al. 2017).
 
-    ``embedded`` (2 n, p) has the texts of a pair in neighbouring rows; the result is (n, 4 p).
+    Products are elementwise. ``embedded`` (2 n, p) has the texts of a pair in neighbouring rows; the result is
+    (n, 4 p).
     """
     u, v = embedded[::2], embedded[1::2]  # (n, p)
     return torch.cat([u, v, (u - v).abs(), u * v], dim=1)
@@ -57,7 +58,7 @@ def separate_tokens(tokens: Tokens, tokeniser: Any) -> dict[str, Tensor]:
 
 
 def check_pairs(samples: Samples, backbone: Any) -> None:
-    """Check that the backbone was loaded for the samples: for pairs of texts, or for single texts."""
+    """Check that a backbone that takes either pairs of texts or single texts only was loaded for these samples."""
     encoding = getattr(backbone, "pairs", "joint")
     if encoding == "none" and has_pairs(samples):
         raise InputError(

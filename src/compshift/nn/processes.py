@@ -18,7 +18,7 @@ class TorchProcesses(Collective):
         self.size = distributed.get_world_size()
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sum of ``values`` over all processes.
+        """Return the sum of the ``values`` that all processes pass.
 
         The gradient is summed over all processes too. If every process computes the same loss from the sum, and
         DistributedDataParallel then averages the gradients of the parameters, the result is the gradient of that loss.
@@ -26,7 +26,7 @@ class TorchProcesses(Collective):
         return _Sum.apply(values)  # type: ignore[no-any-return, no-untyped-call]
 
     def gather(self, value: Any) -> list[Any]:
-        """Values passed by all processes, in order of rank."""
+        """Return the values that all processes pass, as a list in order of rank."""
         gathered: list[Any] = [None] * self.size
         distributed.all_gather_object(gathered, value)
         return gathered
@@ -39,7 +39,7 @@ def current_processes() -> Collective:
 
 
 class _Sum(torch.autograd.Function):
-    """All-reduce whose gradient is an all-reduce too."""
+    """Sum over all processes, whose gradient is summed over all processes too."""
 
     @staticmethod
     def forward(_: Any, values: Tensor) -> Tensor:

@@ -18,11 +18,14 @@ from compshift.nn.networks import FeatureBackbone, small_cnn
 from compshift.nn.pairs import PAIR_ENCODINGS
 
 WHOLE_TO_PART = 10
-"""Maximum ratio of a whole model's weights to those of the part that was trained, such as its text model."""
+"""Maximum number of weights of a model, as a multiple of the weights that a run's file has.
+
+A run may use only a part of a model, such as the text model of CLIP.
+"""
 
 
 def save_architecture(backbone: Backbone, folder: Path) -> dict[str, Any]:
-    """Describe a backbone without its weights, as JSON values; write files of Hugging Face models to ``folder``."""
+    """Return a description of a backbone's architecture as JSON values; write Hugging Face's files to ``folder``."""
     about: dict[str, Any] = {"name": backbone.name, "kind": backbone.kind}
     if isinstance(backbone, FeatureBackbone):
         return {**about, "type": "features", **backbone.settings()}
@@ -39,7 +42,8 @@ def save_architecture(backbone: Backbone, folder: Path) -> dict[str, Any]:
 def restore_architecture(about: dict[str, Any], folder: Path, n_weights: int) -> Backbone:
     """Build the backbone that ``save_architecture`` described; the caller loads its weights afterwards.
 
-    ``n_weights`` is the number of weights in the file. A description that needs more raises before memory is allocated.
+    ``n_weights`` is the number of weights in the run's file. An architecture with more weights raises an InputError
+    before memory is allocated.
     """
     kind = about.get("type")
     if not isinstance(about.get("name"), str):
@@ -61,7 +65,7 @@ def restore_architecture(about: dict[str, Any], folder: Path, n_weights: int) ->
 
 
 def check_size(build: Callable[[], nn.Module], n_weights: int) -> None:
-    """Check that a network has no more weights than the file; count them by building it on the meta device."""
+    """Check that a network has at most ``n_weights`` weights; it is built on the meta device, without memory."""
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in build().parameters())
     if size > n_weights:
@@ -69,7 +73,7 @@ def check_size(build: Callable[[], nn.Module], n_weights: int) -> None:
 
 
 def _save_huggingface(backbone: Any, folder: Path) -> dict[str, Any]:
-    """Write configuration, tokeniser and image processor to ``folder``; return the rest as JSON values."""
+    """Write a model's configuration, tokeniser and image processor to ``folder``; return the rest as JSON values."""
     folder.mkdir(parents=True, exist_ok=True)
     backbone.source_config.save_pretrained(folder)
     if isinstance(backbone, TextBackbone):
@@ -83,7 +87,7 @@ def _save_huggingface(backbone: Any, folder: Path) -> dict[str, Any]:
 
 
 def _restore_huggingface(about: dict[str, Any], folder: Path, n_weights: int) -> Backbone:
-    """Build a Hugging Face backbone with random weights, after checking how many its configuration needs."""
+    """Build a Hugging Face backbone with random weights, after checking the size of its configuration."""
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
     with quiet():
@@ -91,7 +95,7 @@ def _restore_huggingface(about: dict[str, Any], folder: Path, n_weights: int) ->
         load_part(lambda _, **options: _check_config(config, WHOLE_TO_PART * n_weights, **options), str(folder))
         model = load_part(lambda _, **options: AutoModel.from_config(config, **options), str(folder))  # type: ignore[no-untyped-call]
         if about["type"] == "huggingface-text":
-            pairs = about.get("pairs", "joint")  # runs from before did not record it
+            pairs = about.get("pairs", "joint")  # runs of older releases do not record it
             check_name("pairs", pairs, PAIR_ENCODINGS)
             text: Backbone = TextBackbone(
                 about["name"],
@@ -115,7 +119,7 @@ def _restore_huggingface(about: dict[str, Any], folder: Path, n_weights: int) ->
 
 
 def _check_config(config: Any, most: int, **options: Any) -> None:
-    """Check the number of weights that a configuration needs, without allocating them."""
+    """Check that a configuration needs at most ``most`` weights, without allocating them."""
     from transformers import AutoModel
 
     with torch.device("meta"):

@@ -29,10 +29,10 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torc
 """Data types accepted for codes."""
 
 MAX_LOOKUP = 1 << 22
-"""Maximum number of combinations for a lookup table from flat index to position; above it, codes are searched."""
+"""Maximum number of attribute combinations for which ``SeenGroups.lookup`` is built; with more, codes are searched."""
 
 DAMAGED_STATE = "training has diverged, or the loaded state is damaged; train or load the head again"
-"""Remedy that ends the error messages about a head whose state is not finite."""
+"""Cause and remedy that end the error messages about a head whose state is not finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +43,12 @@ class SeenGroups:
     table: GroupTable  # table of the k training groups
     index: Tensor  # (k,) positions of the training groups among the candidates
     log_frequency: Tensor  # (k,) log p̂ in 64 bits, on the CPU because some devices have only 32-bit floats
-    lookup: Tensor | None  # (n_groups,) position of each flat index among the training groups; −1 if unseen
+    lookup: Tensor | None  # (n_groups,) flat group index → position among the training groups; −1 if unseen
     device: torch.device
 
     @classmethod
     def of(cls, space: GroupSpace, groups: IntArray, weight: FloatArray, device: torch.device) -> SeenGroups:
-        """Make the training groups: the candidate ``groups`` (g, m) whose ``weight`` (g,) is above 0."""
+        """Prepare the training groups: the candidate ``groups`` (g, m) whose ``weight`` (g,) is above 0."""
         (index,) = np.nonzero(weight > 0)
         seen = groups[index]
         lookup = None
@@ -67,7 +67,7 @@ class SeenGroups:
         )
 
     def locate(self, codes: Any, n_rows: int) -> Tensor:
-        """Position (n,) of each row's group among the training groups; raise if a group is not a training group."""
+        """Return the position (n,) of each row's group among the training groups; raise if it is not one of them."""
         codes = row_tensor(codes, "codes", "pass one row of integers per sample", self.device)
         check_same_rows(n_rows, codes, "codes", "features")
         space = self.candidates.space
@@ -94,12 +94,12 @@ class SeenGroups:
 
 
 def _strides(cardinalities: tuple[int, ...]) -> IntArray:
-    """Stride of each attribute in the flat group index; the last attribute has stride 1."""
+    """Return the stride of each attribute in the flat group index; the last attribute has stride 1."""
     return np.cumprod((1, *cardinalities[:0:-1]))[::-1].copy()
 
 
 def _all_codes(codes: Any, n_attributes: int) -> Any:
-    """Codes of all training rows: an array is returned unchanged; of batches, the last parts are concatenated."""
+    """Return the codes of all training rows: an array unchanged, or the last parts of all batches, concatenated."""
     if hasattr(codes, "shape") or (isinstance(codes, list) and not _holds_batches(codes)):
         return codes
     if not isinstance(codes, Iterable):
@@ -119,7 +119,7 @@ def _all_codes(codes: Any, n_attributes: int) -> Any:
 
 
 def _holds_batches(codes: list[Any]) -> bool:
-    """Whether a list holds batches (arrays of codes, or tuples that end in one) rather than the codes of rows."""
+    """Return whether a list contains batches (arrays of codes, or tuples that end in one) and not codes of rows."""
     return bool(codes) and getattr(_last_part(codes[0]), "ndim", 0) >= 2
 
 
@@ -133,8 +133,9 @@ def _last_part(batch: Any) -> Any:
 class BiasAge:
     """Detects whether a head's weights have changed since its biases were computed.
 
-    PyTorch counts the in-place changes of every parameter. Code that replaces the parameters themselves (by copying,
-    moving or loading) must call ``carry``. If they are replaced in another way, such as pruning, changes go undetected.
+    PyTorch counts the in-place changes of every parameter. Code that replaces parameters by equal ones, as copying or
+    moving a head does, must call ``carry``. If parameters are replaced in another way, for example by pruning, changes
+    are not detected.
     """
 
     def __init__(self) -> None:
@@ -145,18 +146,18 @@ class BiasAge:
         self._versions = _versions(module)
 
     def outdated(self, module: nn.Module) -> bool:
-        """Whether weights are known to have changed since ``start``."""
+        """Return whether weights are known to have changed since ``start``."""
         now = _versions(module)
         return self._versions is not None and self._versions.keys() == now.keys() and self._versions != now
 
     def carry(self, module: nn.Module, *, outdated: bool) -> None:
-        """Keep the result ``outdated`` for a module whose parameters were replaced by equal ones."""
+        """Adopt the new parameters of a module after they replaced equal ones; ``outdated`` is the state before."""
         if self._versions is not None:
             self._versions = dict.fromkeys(_versions(module), -1) if outdated else _versions(module)
 
 
 def _versions(module: nn.Module) -> dict[int, int]:
-    """Version counter of each parameter, by id; −2 for parameters made in inference mode, which have no counter."""
+    """Return each parameter's version counter, by id; −2 for those made in inference mode, which have no counter."""
     return {id(part): -2 if part.is_inference() else part._version for part in module.parameters()}
 
 
@@ -290,6 +291,6 @@ class HeadState(nn.Module):
 
 
 def _state_loaded(head: HeadState, _: Any) -> None:
-    """Record, after a state dict was loaded, that its biases belong to its weights."""
+    """Record, after a state dict was loaded, that the loaded biases belong to the loaded weights."""
     head._seen = None
     head._age.start(head)

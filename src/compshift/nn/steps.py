@@ -33,8 +33,8 @@ def step_one_loss(
 ) -> Tensor:
     """Return the weighted sum of the negative log-likelihoods of the rows' groups (paper, eq. "CRM1").
 
-    ``energies`` is (n, D), widened to 32 bits if it has 16. ``position`` (n,) is the position of each row's group among
-    the training groups, and ``learned_bias`` (g,) belongs to the candidate groups.
+    ``energies`` is (n, D); 16-bit energies are widened to 32 bits. ``position`` (n,) is the position of each row's
+    group among the training groups, and ``learned_bias`` (g,) has one entry per candidate group.
     """
     energies = full_precision(energies)
     log_score = seen.log_frequency.to(energies) - learned_bias[seen.index].to(energies)  # (k,)
@@ -42,7 +42,7 @@ def step_one_loss(
 
 
 class _StepOne(torch.autograd.Function):
-    """Step-1 risk; its gradient is computed together with its value."""
+    """Step-1 risk as an autograd function that computes its gradient together with its value."""
 
     @staticmethod
     def forward(context: Any, energies: Tensor, log_score: Tensor, position: Tensor, weight: Tensor, seen: Any) -> Any:
@@ -65,7 +65,7 @@ def step_two_bias(
     """Compute B* (g,) of every candidate group (paper, eq. "qz") and the mean energy (D,) of every attribute value.
 
     ``blocks`` are energies (n, D) and row weights (n,) in 64 bits; ``log_score`` (k,) is log p̂(z) − B(z) of the
-    training groups. Each of the ``processes`` passes its blocks, and all get the same result.
+    training groups. Each of the ``processes`` passes the blocks of its own rows, and all get the same result.
     """
     table = seen.candidates.table
     sums = StepTwoSums.empty(table, torch.zeros(table.space.width, dtype=torch.float64))

@@ -31,7 +31,7 @@ def check_readable(values: Tensor, name: str, device: torch.device | None = None
 
 
 def as_tensor(values: Any, name: str, expected: str, device: torch.device) -> Tensor:
-    """Convert to a tensor on ``device``; if that is impossible, the error message ends with ``expected``."""
+    """Convert values to a tensor on ``device``; if that is impossible, the error message ends with ``expected``."""
     if isinstance(values, Tensor):
         check_content(values, name, device)
     try:
@@ -59,7 +59,7 @@ def to_numpy(values: Any, name: str) -> Any:
 
 
 def check_features(features: Any, n_features: int, device: torch.device) -> None:
-    """Check that features are a real tensor (n, n_features) on ``device``."""
+    """Check that features are a tensor (n, n_features) of real numbers on ``device``."""
     if not isinstance(features, Tensor):
         raise InputError(f"features are {an(type(features).__name__)}: pass a tensor (n, {n_features})")
     check_readable(features, "features", device)
@@ -110,7 +110,7 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
 
 
 def moved_buffer(buffer: Tensor, fn: Any) -> Tensor:
-    """Move a buffer with ``fn``, but keep its precision; use 32 bits on devices without 64-bit floats."""
+    """Move a buffer with ``fn`` but keep its precision, or use 32 bits on devices without 64-bit floats."""
     try:
         moved: Tensor = fn(buffer)
         return moved if moved.dtype == buffer.dtype else buffer.to(moved.device)

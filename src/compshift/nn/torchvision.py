@@ -1,7 +1,7 @@
 """torchvision's ResNet-50 as a backbone, read from its published checkpoint file; torchvision itself is not needed.
 
 The network is version 1.5: where a stage halves the feature map, the 3 × 3 convolution has the stride, not the 1 × 1
-convolution before it as in He et al. (2015). transformers builds it, under other names of the weights.
+convolution before it as in He et al. (2015). It is built by transformers, which names the weights differently.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ PUBLISHED = "0676ba61"
 """First digits of the SHA-256 of torchvision's weights ``IMAGENET1K_V1``."""
 
 CHECKPOINT = f"resnet50-{PUBLISHED}.pth"
-"""File of torchvision's weights ``IMAGENET1K_V1``, which is looked for in torch's cache."""
+"""Name of the file with torchvision's weights ``IMAGENET1K_V1``, which is looked for in torch's cache."""
 
 ADDRESS = f"https://download.pytorch.org/models/{CHECKPOINT}"
-"""Where torchvision publishes the file."""
+"""Address at which torchvision publishes the file ``CHECKPOINT``."""
 
 PUBLISHED_NAME = re.compile(r"resnet50-([0-9a-f]{8})\.pth")
 """Matches the name of a published file; its digits are the first ones of the SHA-256 of the content."""
 
 RESIZED_SIDES = {PUBLISHED: 256, "11ad3fa6": 232}
-"""First digits of the SHA-256 of ``IMAGENET1K_V1`` and ``IMAGENET1K_V2``, and the shorter side of their images."""
+"""Pixels to which the shorter side of images is resized for ``IMAGENET1K_V1`` and ``_V2``, by SHA-256 of the file."""
 
 MAX_CHECKPOINT_BYTES = 1 << 30
 """Maximum size of a checkpoint file; the published ones have 98 MiB."""
@@ -54,20 +54,20 @@ ARCHITECTURE: dict[str, Any] = {
 """Configuration of ResNet-50 version 1.5 in transformers."""
 
 LAYER_NAMES = {"convolution": "conv", "normalization": "bn"}
-"""torchvision's names of the layers of a block."""
+"""torchvision's name of each kind of layer in a block, by its name in transformers."""
 
 SHORTCUT_NAMES = {"convolution": "downsample.0", "normalization": "downsample.1"}
-"""torchvision's names of the layers of a shortcut."""
+"""torchvision's name of each kind of layer in a shortcut, by its name in transformers."""
 
 COUNTER = ".num_batches_tracked"
-"""Ending of the counters of batch normalisation, which older checkpoint files lack and no output depends on."""
+"""Ending of the names of batch normalisation's counters; older files lack them, and no output depends on them."""
 
 
 def resnet50(weights: str | PathLike[str] | None = None, geometry: Geometry | None = None) -> VisionBackbone:
     """Load ResNet-50 with torchvision's weights: 2048 features after global average pooling.
 
-    ``weights`` is the checkpoint file; by default ``CHECKPOINT`` in torch's cache. Without a geometry, images are
-    cropped and scaled as torchvision does it for these weights.
+    ``weights`` is the path of a checkpoint file, by default of ``CHECKPOINT`` in torch's cache. Without a geometry,
+    images are cropped and scaled as torchvision does for these weights.
     """
     from transformers import ResNetConfig, ResNetModel
 
@@ -115,7 +115,7 @@ def read_checkpoint(path: Path) -> tuple[Mapping[str, Tensor], str]:
 
 
 def checkpoint_digest(path: Path) -> str:
-    """Return the SHA-256 of a checkpoint file, after checking its size and the digits in a published file's name."""
+    """Return the SHA-256 of a checkpoint file, after checking its size and, in a published file's name, the digits."""
     if not path.is_file():
         raise InputError(
             f"there is no file {str(path)!r}: pass the path of torchvision's file {CHECKPOINT!r} as weights; it can be "
@@ -135,19 +135,20 @@ def checkpoint_digest(path: Path) -> str:
 
 
 def weights_name(digest: str) -> str:
-    """Return the name of weights in a protocol, by the SHA-256 of their file: the published ones, or its digits."""
+    """Return the name of weights in a benchmark's protocol: "published", or digits of their file's SHA-256."""
     return "published" if digest.startswith(PUBLISHED) else f"sha256 {digest[:16]}"
 
 
 _REMEDY = f"pass torchvision's file {CHECKPOINT!r}, or the state_dict of the same network"
+"""Remedy that ends the error messages about checkpoint files."""
 
 
 def _check_uncompressed(path: Path) -> None:
-    """Check that a zip archive is not compressed, because a small file could unpack to any size."""
+    """Check that a zip archive is not compressed, because a small compressed file could unpack to any size."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
-                raise ValueError("torch never compresses")
+                raise ValueError("torch never compresses its files")
 
 
 def load_checkpoint(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
@@ -169,7 +170,7 @@ def load_checkpoint(model: nn.Module, state: Mapping[str, Tensor], path: Path) -
                 f"ResNet-50: {_REMEDY}"
             )
         if not given.is_floating_point() or given.layout != torch.strided or given.is_meta:
-            raise InputError(f"the weight {name!r} in {str(path)!r} is no dense array of real numbers: {_REMEDY}")
+            raise InputError(f"the weight {name!r} in {str(path)!r} is not a dense tensor of real numbers: {_REMEDY}")
     for name in state:
         if name not in named and name not in ignored:
             raise InputError(f"{str(path)!r} holds the weight {name!r}, which ResNet-50 does not have: {_REMEDY}")
@@ -187,4 +188,4 @@ def torchvision_name(name: str) -> str:
             return f"layer{int(stage) + 1}.{block}.{SHORTCUT_NAMES[layer]}.{tensor}"
         case ["encoder", "stages", stage, "layers", block, "layer", position, layer, tensor]:
             return f"layer{int(stage) + 1}.{block}.{LAYER_NAMES[layer]}{int(position) + 1}.{tensor}"
-    raise AssertionError(f"transformers' ResNet has a weight of the unknown name {name!r}")
+    raise AssertionError(f"transformers' ResNet has an unknown weight {name!r}")

@@ -1,4 +1,4 @@
-"""Training loop, its settings, and trained classifiers. Needs ``compshift[torch]``."""
+"""Training of networks by any method: settings, training loop and trained classifiers. Needs ``compshift[torch]``."""
 
 from typing import TYPE_CHECKING
 

@@ -47,10 +47,10 @@ SUBSAMPLE_STREAM = 2
 
 @dataclass(frozen=True, eq=False)
 class Sampler:
-    """Draws batches of training rows: shuffled epochs over all rows or, with weights, draws with replacement."""
+    """Draws batches of training rows: in shuffled epochs over all rows or, with weights, with replacement."""
 
     rows: IntArray  # (n,) positions among the training rows
-    row_weight: FloatArray | None  # (n,) relative frequency of each row
+    row_weight: FloatArray | None  # (n,) relative frequency of each row; None: shuffled epochs
     batch_size: int
     seed: int
 
@@ -62,13 +62,13 @@ class Sampler:
         return cls(rows, weight, batch_size, seed)
 
     def batch(self, step: int) -> IntArray:
-        """Rows of one step's batch, for all processes together."""
+        """Return the rows of one step's batch, which the processes then share."""
         if self.row_weight is not None:
             draw = np.random.default_rng([self.seed, DRAW_STREAM, step]).random(self.batch_size)
             return self.rows[np.searchsorted(self._cumulative, draw, side="right")]
         n = len(self.rows)
         if self.batch_size == n:
-            return self.rows[_shuffled(n, self.seed, 0)]  # always the same order: the loss may depend on it
+            return self.rows[_shuffled(n, self.seed, 0)]  # always in this order: the loss may depend on the order
         parts, position, end = [], step * self.batch_size, (step + 1) * self.batch_size
         while position < end:
             epoch, first = divmod(position, n)
@@ -78,7 +78,7 @@ class Sampler:
         return chosen
 
     def group_weight(self, group: IntArray, n_groups: int) -> FloatArray:
-        """Expected number of rows of each group, (k,), scaled to add up to the number of training rows."""
+        """Return the expected frequency (k,) of each group in batches, scaled to sum to the number of training rows."""
         weight = np.bincount(group[self.rows], weights=self.row_weight, minlength=n_groups).astype(np.float64)
         return np.asarray(weight * len(group) / weight.sum())
 
@@ -91,6 +91,7 @@ class Sampler:
 
 @lru_cache(maxsize=4)
 def _shuffled(n: int, seed: int, epoch: int) -> IntArray:
+    """Return the order of n rows in one epoch."""
     return np.random.default_rng([seed, SHUFFLE_STREAM, epoch]).permutation(n)
 
 
@@ -106,7 +107,7 @@ class TrainingData:
 
     @classmethod
     def of(cls, data: GroupedDataset) -> TrainingData:
-        """Split a data set; without splits every row is a training row."""
+        """Take the training and validation rows of a data set; without splits, every row is a training row."""
         data = data.class_first()
         split = np.zeros(len(data), dtype=np.int64) if data.split is None else data.split
         train, validation = np.flatnonzero(split == 0), np.flatnonzero(split == 1)
@@ -123,9 +124,9 @@ class TrainingData:
         return position
 
     def digest(self) -> str:
-        """Digest of samples, labels and splits, which identifies the data set of a run.
+        """Return a digest of samples, labels and splits, which identifies the data set of a run.
 
-        Of image files only names and sizes are hashed, because reading them all would take too long.
+        Only the names and sizes of image files are hashed, because reading all of them would take too long.
         """
         content = hashlib.sha256(repr((self.data.kind, self.data.space.names, self.data.space.values)).encode())
         for array in (self.data.codes, self.train, self.validation):
@@ -149,7 +150,7 @@ class TrainingData:
 
 
 def samples_digest(samples: Samples) -> str:
-    """Digest of unlabelled samples; of image files, as in ``TrainingData.digest``, only names and sizes are hashed."""
+    """Return a digest of unlabelled samples; of image files, it covers only names and sizes."""
     content = hashlib.sha256()
     _add_samples(content, samples, np.arange(len(samples)))
     return content.hexdigest()
@@ -168,12 +169,12 @@ def _add_samples(content: Any, samples: Samples, rows: IntArray) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """Reads samples into the input tensors of a backbone; worker processes read image files in advance."""
+    """Reads samples as input tensors of a backbone; worker processes read image files in advance."""
 
     samples: Samples
     backbone: Backbone
     device: torch.device
-    workers: int | None = None
+    workers: int | None = None  # number of worker processes; None: a default for image files, else 0
 
     def read(self, batches: Iterable[IntArray]) -> Iterator[tuple[IntArray, dict[str, Tensor]]]:
         """Yield the rows and inputs of each batch; raise an error that names the first sample that cannot be read."""
@@ -203,7 +204,7 @@ class Reader:
 
 
 def _features(X: FloatArray, batches: Iterable[IntArray]) -> Iterator[InputBatch]:
-    """Yield batches of rows of X (n, p); reuse the previous batch if its rows are the same."""
+    """Yield the batches of X (n, p) with the given rows; reuse the previous batch if its rows are the same."""
     last: InputBatch | None = None
     for rows in batches:
         if last is None or not np.array_equal(last.rows, rows):

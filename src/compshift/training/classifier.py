@@ -32,6 +32,7 @@ from compshift.nn.saved_backbones import check_size, restore_architecture, save_
 from compshift.training.folder import RETRAIN, RUN_VERSION, RunFolder, load_weights, read_json, read_tensors
 
 _MATRIX = "pass a matrix of numbers, one row per sample"
+"""Remedy that ends the error messages about features."""
 
 
 class UnknownMethodError(InputError):
@@ -39,7 +40,7 @@ class UnknownMethodError(InputError):
 
 
 def head_classifier(head: nn.Module, method: Method, task: Task) -> Any:
-    """Return a classifier of features with the head's predictions: a ``CRMClassifier`` or a ``LinearHead``."""
+    """Return a NumPy classifier that predicts as the head does: a ``CRMClassifier`` or a ``LinearHead``."""
     if isinstance(head, AdditiveEnergyHead):
         return _energy_classifier(head, getattr(method, "prior", "uniform"), task)
     assert isinstance(head, nn.Linear)
@@ -80,7 +81,7 @@ class LinearHead:
 
 
 def _energy_classifier(head: AdditiveEnergyHead, prior: str, task: Task) -> CRMClassifier:
-    """Return a ``CRMClassifier`` whose features are the inputs of the head's last layers."""
+    """Return a ``CRMClassifier`` that takes the inputs of the head's last layers as features."""
     model = CRMModel(
         candidates=Candidates(AffineHull(head.space, task.seen), task.counts, head.groups),
         coef=head.last_weights().detach().cpu().double().numpy(),
@@ -102,7 +103,7 @@ def _energy_classifier(head: AdditiveEnergyHead, prior: str, task: Task) -> CRMC
 def describe_model(
     backbone: Backbone, method: Method, task: Task, folder: Path, inputs: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Describe a model without its weights, as JSON values; write the backbone's files to ``folder``."""
+    """Return everything about a model but its weights, as JSON values; write the backbone's files to ``folder``."""
     return {
         "version": RUN_VERSION,
         "method": method.name,
@@ -259,7 +260,7 @@ class TrainedClassifier:
         return np.array(self.space_.values[0])
 
     def _columns(self) -> list[str] | None:
-        """Names of the feature columns if the model was trained on a table of numbers, otherwise None."""
+        """Return the names of the feature columns if the model was trained on a table of numbers, otherwise None."""
         columns = (self.inputs_ or {}).get("columns")
         return list(columns) if self.kind == "features" and isinstance(columns, list | tuple) else None
 
@@ -350,7 +351,7 @@ class TrainedClassifier:
         return self
 
     def _group_head(self, purpose: str) -> CRMClassifier:
-        """Return the head if it models groups; otherwise raise an InputError that names the ``purpose``."""
+        """Return the head if it models groups; otherwise raise an InputError that says what it is needed for."""
         if not isinstance(self.head_, CRMClassifier):
             raise InputError(
                 f"the method {self.method.name!r} has no prior over groups: train with the method 'crm' to {purpose}"
@@ -377,7 +378,7 @@ class TrainedClassifier:
         return self._group_head("use known attributes").predict(self.features(samples), attributes=attributes)
 
     def predict_proba(self, samples: Samples, *, attributes: Any = None) -> FloatArray:
-        """Probability of each class for each sample.
+        """Return the probability of each class for each sample.
 
         Parameters
         ----------
@@ -424,7 +425,7 @@ def _readable(samples: Samples, kind: str, columns: Sequence[str] | None = None)
 
 
 def _matrix(samples: Any, columns: Sequence[str] | None) -> Any:
-    """Convert features to a finite 32-bit matrix."""
+    """Convert features to a 32-bit matrix, after checking its columns and that its values are finite."""
     if type(samples) in KINDS:
         raise InputError(f"the model takes features, but the samples are {KINDS[type(samples)]}: {_MATRIX}")
     samples = samples.to_pandas() if is_arrow(samples) else samples

@@ -1,4 +1,4 @@
-"""Evaluation of a model during training: accuracy on the validation rows, and calls of the method's hooks."""
+"""Evaluation of a model during training: its accuracy on the validation rows, and calls of the method's hooks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Inspection:
                 yield inputs
 
     def validate(self, *, selecting: bool) -> dict[str, GroupReport]:
-        """Accuracy on the validation rows of every predictor, or only of the one that selects the checkpoint."""
+        """Return the accuracy of all predictors on the validation rows, or only of the one that selects checkpoints."""
         rows, data = self.data.validation, self.data.data
         prior = data.space.frequencies(data.codes[rows]) if self.method.uses_prior and not selecting else None
         with evaluation_mode(self.model):
@@ -81,10 +81,7 @@ class Inspection:
         return {name: report_of(data, rows, found) for name, found in predicted.items()}
 
     def training_rows(self, limit: int | None) -> TrainingRows:
-        """Return the rows that batches are drawn from, or a fixed subset of ``limit`` of them.
-
-        Each process gets its share.
-        """
+        """Return this process's share of the rows that batches are drawn from, or of ``limit`` fixed ones of them."""
         rows = np.arange(len(self.sampler.rows))
         if limit is not None and limit < len(rows):
             rng = np.random.default_rng([self.settings.seed, REFRESH_STREAM])
@@ -116,7 +113,7 @@ def predict_classes(
     processes: Collective,
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> dict[str, IntArray]:
-    """Predict the class of each row, (v,), with every predictor; processes share the work, and all get the result."""
+    """Return the class (v,) that each predictor gives to each row; processes share the work, all get the result."""
     share = rows[processes.share(len(rows))]
     order: list[IntArray] = []
     found: dict[str, list[IntArray]] = {name: [] for name in predictors}
@@ -137,7 +134,7 @@ def predict_classes(
 
 
 def report_of(data: GroupedDataset, rows: IntArray, predicted: IntArray) -> GroupReport:
-    """Accuracy by group of the predicted classes (v,); the class must be the first attribute of the data set."""
+    """Return the accuracy of predicted classes (v,) by group; the class must be the data set's first attribute."""
     target = GroupSpace(data.space.names[:1], data.space.values[:1])
     true = data.space.frame(data.codes[rows])
     nuisances = true.drop(columns=target.names[0])

@@ -42,9 +42,9 @@ def train(
     listener: Listener | None = None,
     unlabelled: Samples | None = None,
 ) -> TrainedClassifier:
-    """Train a backbone and a head on the train rows, and keep the checkpoint that is best on the val rows.
+    """Train a backbone and a head on the split train, and keep the checkpoint that is best on the split val.
 
-    The test rows are never used.
+    The split test is never used.
 
     Parameters
     ----------
@@ -67,7 +67,8 @@ def train(
     device : {"auto", "cpu", "cuda"}, default="auto"
         Device to train on; CUDA_VISIBLE_DEVICES selects one of several GPUs.
     workers : int, optional
-        Number of processes that read images.
+        Number of worker processes that read images. Default: for image files, the number of cores minus one, but at
+        least 1 and at most 4; otherwise 0.
     inputs : mapping, optional
         How samples are read from the columns of a table; stored with the model.
     files : mapping, optional
@@ -140,7 +141,7 @@ def train(
 
 
 def _check_unlabelled(unlabelled: Any, data: GroupedDataset, method: Method) -> None:
-    """Check that unlabelled samples are of the kind of the labelled ones, and that the method can use them."""
+    """Check that unlabelled samples are of the same kind as the labelled ones, and that the method can use them."""
     if not method.uses_unlabelled:
         raise InputError(
             f"unlabelled cannot be used by the method {method.name!r}: use method='crm-resolved', or leave unlabelled "

@@ -40,7 +40,7 @@ RESERVED_FILES = (
 """Names of the files that a run writes; additional files must have other names."""
 
 METADATA_KEY = "compshift"
-"""Key of a safetensors file's header that holds the metadata, as JSON."""
+"""Key in a safetensors file's header under which the metadata is stored, as JSON."""
 
 RETRAIN = "train again with overwrite, or in another folder"
 """Remedy that ends the error messages about damaged or unusable runs."""
@@ -83,7 +83,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
-    """SHA-256 of the text and of every tensor's name, type, shape and bytes."""
+    """Return the SHA-256 of a text and of every tensor's name, type, shape and bytes."""
     digest = hashlib.sha256(text.encode(errors="surrogatepass"))
     for name, tensor in sorted(tensors.items()):
         digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode(errors="surrogatepass"))
@@ -163,17 +163,17 @@ class RunFolder:
 
     @property
     def about_path(self) -> Path:
-        """Path of the run's identity and the model's description, which is everything but the weights."""
+        """Path of the file with the run's identity and with everything about the model but its weights."""
         return self.path / "run.json"
 
     @property
     def last_path(self) -> Path:
-        """Path of the checkpoint of the last evaluation."""
+        """Path of the checkpoint that the last evaluation wrote."""
         return self.path / "last.safetensors"
 
     @property
     def best_path(self) -> Path:
-        """Path of the weights of the best evaluation so far."""
+        """Path of the weights with the best evaluation so far."""
         return self.path / "best.safetensors"
 
     @property

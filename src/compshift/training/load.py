@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def save(estimator: Any, path: str | PathLike[str]) -> None:
     """Write a fitted classifier, or a pipeline that ends in one, as a model file.
 
-    ``compshift.load`` and the command line read the file, which holds no code. The pipelines are those of
-    ``table_classifier`` and others of these steps: a ``TableFeatures``, or scikit-learn's ``SimpleImputer`` of a table
-    of numbers; a ``StandardScaler``, which becomes part of the weights; and the classifier.
+    ``compshift.load`` and the command line read the file, which contains no code. Before the classifier, a pipeline may
+    have a ``TableFeatures``, as ``table_classifier`` makes it, or scikit-learn's ``SimpleImputer`` fitted to a table of
+    numbers, and then a ``StandardScaler``, which becomes part of the classifier's weights.
 
     Parameters
     ----------
@@ -71,10 +71,10 @@ def save(estimator: Any, path: str | PathLike[str]) -> None:
         name, step = steps[-1]
         raise InputError(
             f"the step {name!r} ({type(step).__name__}) cannot be written to a model file: use TableFeatures instead, "
-            "or save the last step by itself, which takes the features that the other steps make"
+            "or save the last step by itself, which takes the output of the other steps as features"
         )
     inputs, stored = recipe.to_dict(), clf.inputs_ or {}
-    if stored.get("table") == inputs["table"]:  # it also has the split of the table that the model was fitted to
+    if stored.get("table") == inputs["table"]:  # the stored recipe also records how the training table was split
         inputs = dict(stored)
     clf = copy(clf)
     clf.__dict__.pop("feature_names_in_", None)  # the recipe has them
@@ -82,7 +82,7 @@ def save(estimator: Any, path: str | PathLike[str]) -> None:
 
 
 def _recipe_of(steps: list[tuple[str, Any]]) -> Recipe | None:
-    """Return the recipe of the steps before a classifier; None if a model file cannot describe them."""
+    """Return a recipe that does the same as the steps before a classifier; None if there is no such recipe."""
     from sklearn.impute import SimpleImputer
 
     from compshift.features.table_classifier import TableFeatures
@@ -96,7 +96,7 @@ def _recipe_of(steps: list[tuple[str, Any]]) -> Recipe | None:
 
 
 def _filled_numbers(imputer: SimpleImputer) -> Recipe | None:
-    """Return the recipe that fills gaps in columns of numbers; None if the imputer does more, or has no names."""
+    """Return the recipe that fills missing numbers as ``imputer`` does; None if there is no such recipe."""
     from compshift.features.recipe import Recipe
     from compshift.features.table_columns import TableColumn, TableColumns
 
@@ -144,8 +144,9 @@ def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
     -------
     CRMClassifier, CRMBoostingClassifier, Pipeline or TrainedClassifier
         The model. A saved ``CRMClassifierCV`` is loaded as the ``CRMClassifier`` with the selected settings. A model
-        that was fitted to columns of a table, by ``table_classifier`` or ``compshift fit TABLE``, is a pipeline of
-        ``features``, a ``TableFeatures``, and ``classifier``: it predicts tables with these columns.
+        that was fitted to columns of a table, by ``table_classifier`` or ``compshift fit TABLE``, is loaded as a
+        Pipeline with the steps ``features``, a ``TableFeatures``, and ``classifier``; it predicts tables with these
+        columns.
 
     Raises
     ------
@@ -173,7 +174,7 @@ def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
 
 
 def _table_pipeline(clf: FittedCRM) -> Pipeline:
-    """Return the pipeline of a classifier whose recipe makes features of the columns of a table."""
+    """Return a pipeline of the table features that a classifier's recipe describes, and the classifier."""
     from sklearn.pipeline import Pipeline
 
     from compshift.features.recipe import Recipe

@@ -50,7 +50,7 @@ from compshift.training.settings import Settings
 class DivergenceError(InputError):
     """Raised by ``train`` when the loss or a weight becomes NaN or infinite.
 
-    A benchmark job raises ``compshift.bench.trained_methods.DivergedError`` in its place, which needs no PyTorch.
+    Benchmark jobs turn it into ``compshift.bench.trained_methods.DivergedError``, which does not need PyTorch.
     """
 
 
@@ -122,7 +122,7 @@ class Run:
         self.saved = 0  # step of the last checkpoint; 0 if there is none
         self.best: dict[str, Any] = {"step": 0, "score": -math.inf}
         self.stale = 0  # number of evaluations since the best one
-        self.gradient: float | None = None  # largest entry in the last step; None unless a tolerance is set
+        self.gradient: float | None = None  # its largest absolute entry in the last step; None without a tolerance
 
     def complete(
         self, *, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]
@@ -194,7 +194,7 @@ class Run:
         return value
 
     def _descend(self, loss: Tensor) -> None:
-        """Backpropagate and take a step; both use accelerate, which is slower, only if gradients are scaled."""
+        """Backpropagate and take an optimiser step, with accelerate, which is slower, only if gradients are scaled."""
         if self.scaled is not None:
             self.accelerator.backward(loss)
         else:
@@ -256,7 +256,7 @@ class Run:
         self._meet()
 
     def _share(self, step: int) -> IntArray:
-        """Positions, among the training rows, of this process's share of a step's batch."""
+        """Return this process's share of a step's batch, as positions among the training rows."""
         batch = self.sampler.batch(step)
         return batch[self.processes.share(len(batch))]
 
@@ -276,7 +276,7 @@ class Run:
         return 0 < self.settings.patience <= self.stale
 
     def _share_buffers(self) -> None:
-        """Copy the buffers of process 0 to all processes, whose running statistics come from different rows."""
+        """Copy the buffers of process 0 to all processes, because each has running statistics of its own rows."""
         if self.processes.size > 1:
             for buffer in self.model.buffers():
                 distributed.broadcast(buffer, 0)
@@ -296,7 +296,7 @@ class Run:
         )
 
     def _identity(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return everything that determines the run's result; a run resumes only if it equals that in the folder."""
+        """Return everything that determines the run's result; a run resumes only if its folder records the same."""
         backbone = self.model.backbone
         return {
             **self.settings.identity(),

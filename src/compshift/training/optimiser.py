@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 DEVICES = ("auto", "cpu", "cuda")
-"""Accepted values of ``device``, besides ``cuda:0`` and so on."""
+"""Accepted values of ``device``, besides a numbered device such as ``cuda:0``."""
 
 MIXED_PRECISION = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
 """Name of each precision in accelerate."""
@@ -30,13 +30,14 @@ PRECISION_NAMES = {value: name for name, value in MIXED_PRECISION.items()}
 def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accelerator:
     """Set up device, precision and, under torchrun, the process group, using accelerate.
 
-    ``find_unused`` allows networks with parameters that the loss does not depend on, such as an unused pooler.
+    Pass ``find_unused=True`` if the network may have parameters that the loss does not depend on, such as an unused
+    pooler.
     """
     from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.state import AcceleratorState
 
     if isinstance(device, str) and device.startswith("cuda:"):
-        torch.cuda.set_device(check_cuda_number(device))  # accelerate then uses this one
+        torch.cuda.set_device(check_cuda_number(device))  # accelerate uses the current device
         device = "cuda"
     check_name("device", device, DEVICES)
     if precision == "float32" and device != "cpu" and torch.cuda.is_available():
@@ -54,7 +55,7 @@ def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accel
     on_cpu = device == "cpu" or not torch.accelerator.is_available()
     accelerator = Accelerator(
         cpu=on_cpu,
-        mixed_precision={"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[precision],
+        mixed_precision=MIXED_PRECISION[precision],
         kwargs_handlers=[options],
     )
     wanted = int(os.environ.get("WORLD_SIZE", "1"))
@@ -79,15 +80,15 @@ def check_cuda_number(device: str) -> int:
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """Return the seed of one process in one step; it has no other inputs, so a resumed run draws the same numbers."""
+    """Return the seed of one process in one step; with no other inputs, a resumed run draws the same numbers."""
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
     """Seed the generators that dropout uses.
 
-    ``torch.manual_seed`` would also seed every other device. For devices that are not initialised yet it only queues
-    the call, and a call in every step would let the queue grow without limit.
+    ``torch.manual_seed`` is not used, because it also seeds every other device. For a device that is not initialised
+    yet, it queues the call, and with a call in every step the queue would grow without limit.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -104,10 +105,10 @@ def preserved_rng(device: torch.device) -> Iterator[None]:
 
 
 def parameter_groups(model: nn.Module, weight_decay: float, decay: str = "matrices") -> list[dict[str, Any]]:
-    """Split the parameters into matrices (with kernels) and vectors (biases, normalisation), for the optimiser.
+    """Split the parameters into groups for the optimiser: matrices and kernels, and vectors (biases, normalisation).
 
-    ``decay`` says to which of them weight decay applies: "matrices", "vectors" or "all". With "vectors", the learned
-    biases of CRM's groups form a third set without decay.
+    ``decay`` names the parameters that weight decay applies to: "matrices", "vectors" or "all". With "vectors", the
+    learned biases of CRM's groups form a third group without decay.
     """
     found: dict[str, list[Any]] = {"matrices": [], "vectors": [], "learned": []}
     for name, parameter in model.named_parameters():

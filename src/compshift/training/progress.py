@@ -1,4 +1,4 @@
-"""Progress of a training run, reported to listeners. Imports no PyTorch, so that every benchmark can use it."""
+"""Progress of a training run, reported to listeners. Imports no PyTorch, so that benchmarks without it can use this."""
 
 from __future__ import annotations
 

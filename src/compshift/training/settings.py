@@ -24,10 +24,10 @@ CHOICES = {
     "precision": PRECISIONS,
     "decay": DECAYS,
 }
-"""Accepted values of the settings that are names."""
+"""Accepted values of each setting whose value is a name."""
 
 MAX_BATCH = 1 << 24
-"""Largest batch size."""
+"""Maximum batch size."""
 
 LEARNING_RATES = {"sgd": 1e-3, "adamw": 2e-5}
 """Default learning rate of pretrained backbones, by optimiser."""
@@ -36,7 +36,7 @@ FRESH_LEARNING_RATES = {"sgd": 0.05, "adamw": 1e-3}
 """Default learning rate of backbones that are not pretrained, by optimiser."""
 
 LATER_SETTINGS = ("decay", "predictor")
-"""Settings that run folders of format 1 may lack; at their defaults they are left out of a run's identity."""
+"""Settings that older run folders of format 1 lack. A run's identity leaves them out at their defaults."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class Settings:
     momentum : float, default=0.9
         Momentum of stochastic gradient descent.
     schedule : {"auto", "constant", "linear", "sawtooth"}, default="auto"
-        Learning rate over the steps: constant, or linear warm-up and decay to 0. "auto" is linear for AdamW. "sawtooth"
-        is the schedule of the paper's authors for texts: it falls to 0 during the warm-up, starts again at the full
-        rate, and falls by the same amount per step as a decay over all steps.
+        Learning rate over the steps: constant, or linear warm-up and then linear decay to 0. "auto" is "linear" for
+        AdamW and "constant" otherwise. "sawtooth" is the schedule of the paper's authors for texts: the rate falls to 0
+        during the warm-up, starts again at its full value, and then falls by 1/``steps`` of this value in every step.
     warmup : int, optional
         Number of steps over which the learning rate rises. Default: a tenth of the steps of a linear schedule, else 0.
     clip : float, default=0.0
@@ -79,7 +79,7 @@ class Settings:
     patience : int, default=0
         Training stops after this many evaluations without improvement; 0 turns this off.
     balanced_classes : bool, default=False
-        Whether to draw all classes equally often, unless the method chooses how rows are drawn.
+        Whether to draw all classes equally often; ignored by methods that choose themselves how rows are drawn.
     freeze_batchnorm : bool, default=False
         Whether batch normalisation keeps the statistics of the pretrained network.
     precision : {"auto", "float32", "bfloat16", "float16"}, default="auto"
@@ -220,7 +220,7 @@ class Settings:
         Returns
         -------
         dict
-            All settings, without ``LATER_SETTINGS`` that have their default, so that older runs can be resumed.
+            All settings except those in ``LATER_SETTINGS`` that have their default, so that older runs can be resumed.
         """
         default = Settings()
         return {
