@@ -24,10 +24,7 @@ PROTOCOLS = ("compshift", "paper", "authors")
 """Names of the protocols, the default first."""
 
 COMBINATIONS = "combinations"
-"""Value of ``select`` with which CRM on frozen features has no random draws.
-
-It chooses its ridge on held-out combinations of the training rows instead.
-"""
+"""Value of ``select`` with which CRM on frozen features chooses its ridge on held-out combinations, without draws."""
 
 SELECTIONS = ("balanced", "worst", "average", COMBINATIONS)
 """Ways to choose hyper-parameters: three validation accuracies, and ``COMBINATIONS``."""

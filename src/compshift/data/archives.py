@@ -33,7 +33,7 @@ REMEDY = "take it from another address"
 """Remedy that ends the error message about an implausible size."""
 
 Progress = Callable[[int, int | None], None]
-"""Called with the number of packed bytes read and the size of the archive."""
+"""Called with the number of bytes received or unpacked and the total number of bytes, or None if it is unknown."""
 
 
 def unpack(archive: Path, folder: Path, progress: Progress = lambda _done, _total: None) -> int:

@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from compshift import __version__
 from compshift._errors import InputError, reason
 from compshift._files import check_space, read_json_object, replacing, write_error
+from compshift.data.archives import Progress
 from compshift.data.untrusted import check_unpacked
 
 CHUNK_BYTES = 1 << 18
@@ -56,9 +57,6 @@ WEB_PAGE = re.compile(rb"\s*(?:<!doctype\s+html|<html)", re.IGNORECASE)
 
 GZIP_MAGIC = b"\x1f\x8b"
 """First bytes of a gzip file."""
-
-Progress = Callable[[int, int | None], None]
-"""Called with the number of bytes received and the total number of bytes, or None if that is unknown."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from compshift.data.shards import MANIFEST, SHARD, SHARD_METADATA, shard_about
 from compshift.data.splits import SPLITS
 from compshift.features.embedder import Embedder
 from compshift.features.reading import sample_digests
-from compshift.features.recipe import portable_backbone
+from compshift.features.recipe import label_digest, portable_backbone
 
 SHARD_FORMAT = 1
 """Version of the shard format, hashed into every key."""
@@ -155,7 +155,7 @@ def extract_features(
         blocks = [shards.rows(shard) for shard in missing]
         results = embedder.embed(data.samples, blocks, skip_broken=skip_broken, progress=progress)
         for shard, rows, result in zip(missing, blocks, results, strict=True):
-            digests = (_joined(result.digests), _label_digest(data, rows))
+            digests = (_joined(result.digests), label_digest(data, rows, with_splits=True))
             shards.write(shard, result.features, data.rows(result.rows), result.rows, digests, result.broken)
             broken[shard] = result.broken
     left_out = tuple(sentence for shard in sorted(broken) for sentence in broken[shard])
@@ -184,7 +184,7 @@ def _reuse(data: GroupedDataset, shards: ShardFolder, shard: int, *, skip_broken
     rows = shards.rows(shard)
     if about is None or (about["broken"] and not skip_broken):
         return None
-    samples, labels = _joined(sample_digests(data.samples, rows)), _label_digest(data, rows)
+    samples, labels = _joined(sample_digests(data.samples, rows)), label_digest(data, rows, with_splits=True)
     if about["samples"] != samples:
         return None
     broken: list[str] = about["broken"]
@@ -197,15 +197,6 @@ def _reuse(data: GroupedDataset, shards: ShardFolder, shard: int, *, skip_broken
 def _joined(digests: list[bytes]) -> str:
     """Combine several digests into one."""
     return hashlib.sha256(b"".join(digests)).hexdigest()
-
-
-def _label_digest(data: GroupedDataset, rows: IntArray) -> str:
-    """Return a digest of the attributes and splits of some rows."""
-    digest = hashlib.sha256(repr((data.space.names, data.space.values)).encode())
-    digest.update(np.ascontiguousarray(data.codes[rows]).tobytes())
-    if data.split is not None:
-        digest.update(np.ascontiguousarray(data.split[rows]).tobytes())
-    return digest.hexdigest()
 
 
 def network_key(about: dict[str, Any]) -> str:

@@ -116,7 +116,7 @@ class Recipe:
             with contextlib.suppress(InputError):
                 return self.load_table(table, **options, split=split["column"])
         data = self.load_table(table, **options)
-        if "shares" in split and data.split is None and _label_digest(data) == split["labels"]:
+        if "shares" in split and data.split is None and label_digest(data) == split["labels"]:
             return replace(data, split=stratified_split(data.space, data.codes, split["shares"], split["seed"]))
         return data
 
@@ -130,7 +130,7 @@ class Recipe:
             return replace(self, split={"column": split})
         if split is None:
             return self
-        return replace(self, split={"shares": dict(split), "seed": seed, "labels": _label_digest(data)})
+        return replace(self, split={"shares": dict(split), "seed": seed, "labels": label_digest(data)})
 
     def load_samples(self, table: Any, root: str | PathLike[str] | None = None) -> Samples:
         """Read the samples of a table; it needs no labels."""
@@ -257,8 +257,10 @@ def _is_split(split: Any) -> bool:
     )
 
 
-def _label_digest(data: GroupedDataset) -> str:
-    """Return a digest of all labels, to recognise the table that the model was fitted to."""
+def label_digest(data: GroupedDataset, rows: IntArray | None = None, *, with_splits: bool = False) -> str:
+    """Return a digest of the labels of some rows, by default all, to recognise a table; it may include their splits."""
     digest = hashlib.sha256(repr((data.space.names, data.space.values)).encode())
-    digest.update(np.ascontiguousarray(data.codes).tobytes())
+    for column in (data.codes, data.split if with_splits else None):
+        if column is not None:
+            digest.update(np.ascontiguousarray(column if rows is None else column[rows]).tobytes())
     return digest.hexdigest()

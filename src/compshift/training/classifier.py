@@ -392,10 +392,9 @@ class TrainedClassifier:
         array (n, c)
             One column per class, in the order of ``classes_``.
         """
-        if attributes is None:
-            return np.asarray(self.head_.predict_proba(self.features(samples)))
-        head = self._group_head("use known attributes")
-        return np.asarray(head.predict_proba(self.features(samples), attributes=attributes))
+        known = {} if attributes is None else {"attributes": attributes}
+        head = self._group_head("use known attributes") if known else self.head_
+        return np.asarray(head.predict_proba(self.features(samples), **known))
 
 
 def _readable(samples: Samples, kind: str, columns: Sequence[str] | None = None) -> Samples:
