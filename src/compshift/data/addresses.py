@@ -18,10 +18,10 @@ from typing import Any
 
 from compshift._errors import InputError, check_name, listing, shown
 from compshift._files import check_folder, check_ordinary, check_path, locked
-from compshift.data.archives import unpack
+from compshift.data.archives import Progress, unpack
 from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import GroupedDataset, ImageFiles
-from compshift.data.download import Expected, Patience, Progress, check_address, download, mismatch
+from compshift.data.download import Expected, Patience, check_address, download, mismatch
 
 TABLE = Path(__file__).with_name("addresses.toml")
 """Path of the table of addresses that is shipped with compshift."""
