@@ -147,7 +147,7 @@ def fit(
         int | None,
         typer.Option(
             help="Maximum number of iterations, or of rounds of boosting.",
-            show_default="1000; 200 rounds",
+            show_default="1000; 100 rounds",
             rich_help_panel=MODEL,
         ),
     ] = None,

@@ -31,7 +31,7 @@ HESSIAN_FLOOR = 1e-6
 class BoostingParams(NamedTuple):
     """Parameters of the trees."""
 
-    learning_rate: float = 0.1
+    learning_rate: float = 0.2
     max_leaf_nodes: int = 15
     min_samples_leaf: int = 20
     l2_regularization: float = 1.0

@@ -17,6 +17,7 @@ from compshift.crm.boosted_energies import BoostingParams
 from compshift.crm.fit import FitParams, Setting, check_offset
 from compshift.crm.fitted import FittedCRM
 from compshift.crm.inputs import check_jobs, restored_on_error, seed_of, visible_log
+from compshift.crm.linear_columns import LinearColumns, TreesAndColumns
 from compshift.crm.mixed_features import MixedColumns, mixed_features
 from compshift.crm.model import BIASES, warn_of_unreliable_biases
 from compshift.crm.table_energies import ENERGIES, TableFit, fit_table
@@ -46,14 +47,14 @@ class CRMBoostingClassifier(FittedCRM):
     energies : "boosted", "linear" or "auto", default="boosted"
         Kind of energies. ``"boosted"``: trees. ``"linear"``: linear functions of the standardised numbers and of
         indicators of frequent categories and of missing values, with a ridge chosen on held-out groups and samples; it
-        does not need LightGBM. ``"auto"``: trees, unless linear energies are more accurate on held-out groups and
-        samples, by more than two standard errors.
-    max_iter : int, default=200
+        does not need LightGBM. ``"auto"``: the sum of both, each multiplied by a factor that is fitted to held-out
+        samples; a kind that makes the fit to them worse is left out.
+    max_iter : int, default=100
         Maximum number of rounds of boosting. A round adds one tree per attribute value, and a single one for an
         attribute with two values.
     early_stopping : bool, default=True
         Whether to choose the number of rounds, up to ``max_iter``, by the accuracy on held-out groups and samples.
-    learning_rate : float, default=0.1
+    learning_rate : float, default=0.2
         Factor by which the leaves of each tree are multiplied, at most 10.
     max_leaf_nodes : int, default=15
         Maximum number of leaves of a tree.
@@ -88,7 +89,7 @@ class CRMBoostingClassifier(FittedCRM):
         Classes, attributes and candidate groups.
     bias_, learned_bias_, cumulant_bias_, effective_sample_size_, pareto_k_, log_prior_ : arrays (g,)
         Biases of the candidates, how reliable they are, and the current prior, as in ``CRMClassifier``.
-    energies_ : "boosted" or "linear"
+    energies_ : "boosted", "linear" or "both"
         Kind of energies that is used.
     temperature_ : float
         Factor by which the energies are multiplied.
@@ -121,9 +122,9 @@ class CRMBoostingClassifier(FittedCRM):
         self,
         *,
         energies: str = "boosted",
-        max_iter: int = 200,
+        max_iter: int = 100,
         early_stopping: bool = True,
-        learning_rate: float = 0.1,
+        learning_rate: float = 0.2,
         max_leaf_nodes: int = 15,
         min_samples_leaf: int = 20,
         l2_regularization: float = 1.0,
@@ -233,7 +234,7 @@ class CRMBoostingClassifier(FittedCRM):
         rate = check_positive(self.learning_rate, "learning_rate")
         if rate > MAX_LEARNING_RATE:
             raise InputError(
-                f"learning_rate is {rate:g}: pass a number above 0 and at most {MAX_LEARNING_RATE}, such as 0.1"
+                f"learning_rate is {rate:g}: pass a number above 0 and at most {MAX_LEARNING_RATE}, such as 0.2"
             )
         params = BoostingParams(
             rate,
@@ -259,20 +260,26 @@ class CRMBoostingClassifier(FittedCRM):
 
     @property
     def energies_(self) -> str:
-        """Kind of energies that is used: "boosted" or "linear"."""
+        """Kind of energies that is used: "boosted", "linear" or "both"."""
         check_is_fitted(self)
-        return "boosted" if isinstance(self._model.basis, Trees) else "linear"
+        return {Trees: "boosted", LinearColumns: "linear", TreesAndColumns: "both"}[type(self._model.basis)]
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """Number of splits on each feature, (p,); for linear energies, the Euclidean norm of its coefficients."""
+        """Number of splits on each feature, (p,); for linear energies, the Euclidean norm of its coefficients.
+
+        If both kinds of energies are used: the mean of the two, each divided by its sum.
+        """
         check_is_fitted(self)
-        basis = self._model.basis
-        assert basis is not None
-        if isinstance(basis, Trees):
-            return np.bincount(basis.feature, minlength=basis.n_features).astype(np.float64)
-        squares = np.square(self._model.coef).sum(axis=0)
-        return np.asarray(np.sqrt(np.bincount(basis.column, squares, minlength=basis.n_features)))
+        basis, coef = self._model.basis, self._model.coef
+        found = []
+        for part in basis if isinstance(basis, TreesAndColumns) else (basis,):
+            if isinstance(part, Trees):
+                found.append(np.bincount(part.feature, minlength=part.n_features).astype(np.float64))
+            elif part is not None:
+                squares = np.square(coef[:, -len(part.column) :]).sum(axis=0)
+                found.append(np.sqrt(np.bincount(part.column, squares, minlength=part.n_features)))
+        return found[0] if len(found) == 1 else np.mean([one / (one.sum() or 1.0) for one in found], axis=0)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

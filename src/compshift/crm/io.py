@@ -28,7 +28,7 @@ from compshift.core.arrays import FloatArray
 from compshift.core.candidates import Candidates
 from compshift.core.columns import plain_value
 from compshift.core.hull import AffineHull
-from compshift.crm.linear_columns import LinearColumns, check_linear_columns
+from compshift.crm.linear_columns import LinearColumns, TreesAndColumns, check_linear_columns
 from compshift.crm.model import CRMModel, OutOfFold, PoolDecision, PoolUse, same_prior
 from compshift.crm.model_checks import PLAIN, check_header, checked_arrays, checked_space, is_distinct_names
 from compshift.crm.trees import Trees, check_trees
@@ -147,12 +147,13 @@ def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
         if model.pool.plain is not None:
             arrays |= {f"{PLAIN}{name}": array for name, array in _arrays(model.pool.plain).items()}
     arrays |= {"log_prior": state.log_prior, "parameter_log_prior": state.parameter_log_prior}
-    if isinstance(model.basis, Trees):
-        header["trees"] = {"n_features": model.basis.n_features, "n_outputs": model.basis.n_outputs}
-        arrays |= {f"{TREES}{name}": array for name, array in model.basis.arrays.items()}
-    elif model.basis is not None:
-        header["columns"] = {"n_features": model.basis.n_features}
-        arrays |= {f"{COLUMN_ARRAYS}{name}": array for name, array in model.basis.arrays.items()}
+    for basis in model.basis if isinstance(model.basis, TreesAndColumns) else (model.basis,):
+        if isinstance(basis, Trees):
+            header["trees"] = {"n_features": basis.n_features, "n_outputs": basis.n_outputs}
+            arrays |= {f"{TREES}{name}": array for name, array in basis.arrays.items()}
+        elif basis is not None:
+            header["columns"] = {"n_features": basis.n_features}
+            arrays |= {f"{COLUMN_ARRAYS}{name}": array for name, array in basis.arrays.items()}
     return header, arrays
 
 
@@ -342,29 +343,38 @@ def _fit(candidates: Candidates, numbers: Mapping[str, Any], checked: Mapping[st
     )
 
 
-def _basis(header: Mapping[str, Any], arrays: Mapping[str, Any], n_outputs: int) -> Trees | LinearColumns | None:
-    """Return the checked trees or linear columns that compute the features of the energies; None if there are none.
+def _basis(
+    header: Mapping[str, Any], arrays: Mapping[str, Any], n_outputs: int
+) -> Trees | LinearColumns | TreesAndColumns | None:
+    """Return the checked trees, linear columns or both, which compute the features of the energies; None without any.
 
     ``n_outputs`` is the number of features that the coefficients of the model belong to.
     """
-    basis: Trees | LinearColumns
+    trees, columns, found = None, None, 0
     if "trees" in header:
         n_features, n_trees = (check_count(header["trees"][name], name) for name in ("n_features", "n_outputs"))
-        basis = Trees(n_features, n_trees, **_plain_arrays(arrays, TREES, Trees.array_types()))
-        check_trees(basis)
-        found = basis.n_outputs
-    elif "columns" in header:
+        trees = Trees(n_features, n_trees, **_plain_arrays(arrays, TREES, Trees.array_types()))
+        check_trees(trees)
+        found += trees.n_outputs
+    if "columns" in header:
         n_features = check_count(header["columns"]["n_features"], "n_features")
-        basis = LinearColumns(n_features, **_plain_arrays(arrays, COLUMN_ARRAYS, LinearColumns.array_types()))
-        check_linear_columns(basis)
-        found = len(basis.column)
-    else:
+        columns = LinearColumns(n_features, **_plain_arrays(arrays, COLUMN_ARRAYS, LinearColumns.array_types()))
+        check_linear_columns(columns)
+        found += len(columns.column)
+    if trees is None and columns is None:
         return None
     if found != n_outputs:
         raise InputError(
             f"the model has {n_outputs} coefficients per energy for {found} features: save the model again"
         )
-    return basis
+    if trees is None or columns is None:
+        return trees or columns
+    if trees.n_features != columns.n_features:
+        raise InputError(
+            f"the model's trees take {trees.n_features} columns but its linear energies {columns.n_features}: save the "
+            "model again"
+        )
+    return TreesAndColumns(trees, columns)
 
 
 def _plain_arrays(arrays: Mapping[str, Any], prefix: str, types: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,13 +7,14 @@ this module turns the columns of a table into the features of linear energies, b
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from compshift._checks import MAX_FEATURE
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
+from compshift.crm.trees import Trees
 
 NUMERIC_LEVEL = -1
 """``level`` of a feature that is the number in its column."""
@@ -76,6 +77,22 @@ class LinearColumns:
     def arrays(self) -> dict[str, Any]:
         """The arrays by name."""
         return {name: getattr(self, name) for name in self.array_types()}
+
+
+class TreesAndColumns(NamedTuple):
+    """The outputs of trees and the features of linear energies, side by side."""
+
+    trees: Trees
+    columns: LinearColumns
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the table."""
+        return self.trees.n_features
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Return the outputs and the features (n, w + q) of samples (n, p)."""
+        return np.concatenate([self.trees.scores(X), self.columns.scores(X)], axis=1)
 
 
 def number_statistics(values: FloatArray) -> tuple[float, float, float]:

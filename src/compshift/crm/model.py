@@ -18,7 +18,7 @@ from compshift.core.energy import linear_energies
 from compshift.core.folds import ranks_in_group
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior, marginal_log_sums
 from compshift.crm.blocks import over_blocks
-from compshift.crm.linear_columns import LinearColumns
+from compshift.crm.linear_columns import LinearColumns, TreesAndColumns
 from compshift.crm.problem import transformed
 from compshift.crm.trees import Trees
 
@@ -115,7 +115,7 @@ class CRMModel:
     out_of_fold: OutOfFold | None = None  # for prediction sets; None if they were not computed
     pool: PoolUse | None = None  # None if there were no unlabelled samples
     feature_transform: str = "none"  # of new samples, one of ``problem.TRANSFORMS``
-    basis: Trees | LinearColumns | None = None  # for tables of mixed columns: computes the features of the energies
+    basis: Trees | LinearColumns | TreesAndColumns | None = None  # computes features of energies from mixed columns
 
     def with_transform(self, transform: str) -> CRMModel:
         """Return the model of transformed features as a model that transforms new samples itself."""

@@ -397,30 +397,40 @@ def _risk(
 
 @dataclass(frozen=True, eq=False)
 class TemperatureProblem:
-    """Risk of step 1 for fixed energies, as a function of a factor that multiplies them and of the biases."""
+    """Risk of step 1 for a weighted sum of fixed energies, as a function of its factors and of the biases."""
 
-    rows: SummableRows  # samples whose features are the energies (n, D), with weights that sum to 1
+    rows: SummableRows  # samples whose features are r kinds of energies, (n, r · D), with weights that sum to 1
     seen: GroupTable
     frequency: FloatArray  # (k,) p̂(z)
+    n_factors: int = 1  # r
 
     alpha = 0.0
     single_precision = None
-    curvature = np.ones(1)
-    shape = (1, 1)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the factors, (r, 1)."""
+        return self.n_factors, 1
+
+    @property
+    def curvature(self) -> FloatArray:
+        """Approximate curvature along each factor, (r,)."""
+        return np.ones(self.n_factors)
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
         """Return the risk and its gradient."""
         log_score = safe_log(self.frequency) - bias
-        found = self.rows.total(_scaled_risk, Sums.add, self.seen, float(weight[0, 0]), log_score)
+        found = self.rows.total(_scaled_risk, Sums.add, self.seen, weight[:, 0], log_score)
         value, factor_gradient, score_gradient = found.arrays
         return RiskGradient(float(value), factor_gradient, -score_gradient)
 
 
-def _scaled_risk(block: Block, seen: GroupTable, factor: float, log_score: FloatArray) -> Sums:
-    """Return the contribution of a block to the risk of ``factor`` times its energies.
+def _scaled_risk(block: Block, seen: GroupTable, factors: FloatArray, log_score: FloatArray) -> Sums:
+    """Return the contribution of a block to the risk of the sum of its energies times their ``factors`` (r,).
 
-    The arrays are the value, the gradient with respect to the factor (1, 1) and the score gradient (k,).
+    The arrays are the value, the gradient with respect to the factors (r, 1) and the score gradient (k,).
     """
-    risk = _risk(factor * block.features, block.position, block.weight, seen, log_score)
-    factor_gradient = np.full((1, 1), np.vdot(risk.energy_gradient, block.features))
-    return Sums((np.asarray(risk.value), factor_gradient, risk.score_gradient))
+    energies = block.features.reshape(len(block.features), len(factors), -1)  # (b, r, D)
+    risk = _risk(np.einsum("r,brd->bd", factors, energies), block.position, block.weight, seen, log_score)
+    gradient = np.array([[np.vdot(risk.energy_gradient, energies[:, kind])] for kind in range(len(factors))])
+    return Sums((np.asarray(risk.value), gradient, risk.score_gradient))

@@ -2,8 +2,8 @@
 
 Trees fit their training samples closely, so the energies of these samples say little about others. Each fold therefore
 holds out some groups that lie inside the affine hull of the others, and a part of the samples of every other group. The
-accuracy on held-out groups and samples decides the setting: the number of rounds of boosting, the ridge of linear
-energies, and which of the two kinds of energies to use; trees are used unless linear energies are clearly better. A
+accuracy on held-out groups and samples decides the setting: the number of rounds of boosting, and the ridge of linear
+energies. If both kinds of energies are used, each is multiplied by a factor, and they are added. The factors, a
 temperature, B and B* are fitted to the energies of the held-out samples.
 """
 
@@ -27,7 +27,7 @@ from compshift.crm.boosted_energies import BoostingParams, TreeRows, grow, value
 from compshift.crm.expected import MAX_UNSEEN_GROUPS, HeldOut, predict_accuracy
 from compshift.crm.fit import CROSS_FIT_TOL, FitParams, StandardisedRows, StepOne, step_two
 from compshift.crm.inputs import LabelledSamples
-from compshift.crm.linear_columns import LinearColumns
+from compshift.crm.linear_columns import LinearColumns, TreesAndColumns
 from compshift.crm.model import CRMModel, OutOfFold
 from compshift.crm.problem import Standard, TemperatureProblem, standardise
 from compshift.crm.ridge import default_alphas, typical_alpha
@@ -37,7 +37,7 @@ from compshift.crm.trees import Trees, leaf_sums
 logger = logging.getLogger(__name__)
 
 ENERGIES = ("boosted", "linear", "auto")
-"""Kinds of energies; "auto" chooses between the other two."""
+"""Kinds of energies; "auto" is a weighted sum of the other two."""
 
 FIRST_CHECKPOINT = 10
 """Smallest number of rounds that is tried, unless ``max_iter`` is smaller."""
@@ -48,9 +48,6 @@ CHECKPOINT_RATIO = 1.5
 FINAL_TOL = 1e-6
 """Tolerance of the final fits; those within folds use ``CROSS_FIT_TOL``."""
 
-LINEAR_MARGIN = 2.0
-"""Number of standard errors by which linear energies must be more accurate than trees to be used."""
-
 MAX_STEPS = 1000
 """Maximum number of iterations of the fits of linear energies, temperatures and biases."""
 
@@ -58,18 +55,19 @@ MAX_STEPS = 1000
 class EnergySetting(NamedTuple):
     """Kind of energies, and the parameter of their fit: the number of rounds or the ridge."""
 
-    energies: str  # "boosted" or "linear"
+    energies: str  # "boosted", "linear" or "both"
     n_iter: int = 0  # rounds of boosting
     alpha: float = np.nan  # ridge of linear energies
 
     def __str__(self) -> str:
-        return f"{self.n_iter} rounds of boosting" if self.energies == "boosted" else f"linear, alpha {self.alpha:g}"
+        rounds, linear = f"{self.n_iter} rounds of boosting", f"linear, alpha {self.alpha:g}"
+        return {"boosted": rounds, "linear": linear, "both": f"{rounds}, plus {linear}"}[self.energies]
 
 
 class FittedEnergies(NamedTuple):
     """Energies fitted to all training samples: linear functions of standardised features, which ``basis`` computes."""
 
-    basis: Trees | LinearColumns
+    basis: Trees | LinearColumns | TreesAndColumns
     weight: FloatArray  # (D, q)
     standard: Standard  # of the q features
     energies: FloatArray  # (n, D) of the training samples
@@ -185,10 +183,10 @@ def fit_table(
     seen = GroupTable.of(candidates.space, candidates.seen_groups)
     rows = TreeRows(data.X, data.position, data.sample_weight / data.sample_weight.sum(), seen, categorical)
     fits: list[EnergyFits] = []
-    if energies != "boosted":
-        fits.append(LinearFits(rows))
     if energies != "linear":
         fits.append(BoostedFits(rows, params, _checkpoints(max_rounds) if early_stopping else np.array([max_rounds])))
+    if energies != "boosted":
+        fits.append(LinearFits(rows))
     settings = tuple(setting for family in fits for setting in family.settings)
     random = np.random.default_rng(params.seed)
     part = row_folds(rows.position, n_folds, random)
@@ -202,17 +200,19 @@ def fit_table(
         if trial is not None:
             trials.append(trial)
     held_out = _hold_out(data, trials, len(settings), prior)
-    unseen, within = (np.stack(parts) for parts in zip(*((one.accuracy, one.seen) for one in held_out), strict=True))
-    scores = Scores.of(unseen, within, candidates)
-    family, best = fits[-1], scores.best(len(settings) - len(fits[-1].settings), len(settings))
-    if len(fits) > 1:
-        linear = scores.best(0, len(fits[0].settings))
-        if scores.is_clearly_better(linear, best):
-            family, best = fits[0], linear
+    score, first, chosen = mean_accuracies(held_out, candidates), 0, []
+    for family in fits:
+        chosen.append(first + int(np.argmax(score[first : first + len(family.settings)])))  # ties: the earlier setting
+        first += len(family.settings)
+    best, parts = chosen[0], [family.fit(settings[index]) for family, index in zip(fits, chosen, strict=True)]
+    if len(parts) > 1:
+        best, (boosted, linear) = len(settings), (settings[index] for index in chosen)
+        settings = (*settings, EnergySetting("both", boosted.n_iter, linear.alpha))
+        held_out += _hold_out(data, [_mixed(data, trial, chosen) for trial in trials], 1, prior)
     logger.info("%s", settings[best])
-    fitted = family.fit(settings[best])
-    model = _calibrated_model(fitted, rows, trials, best, candidates)
+    model = _calibrated_model(parts, rows, trials, chosen, candidates)
     model = _with_expected(model, rows.frequency, held_out[best], prior, confidence, data.n_targets)
+    unseen, within = (np.stack(values) for values in zip(*((one.accuracy, one.seen) for one in held_out), strict=True))
     return TableFit(model, settings, unseen, within, best)
 
 
@@ -237,26 +237,88 @@ def _try_fold(rows: TreeRows, fits: list[EnergyFits], in_group: BoolArray, in_pa
 
 
 def _calibrated_model(
-    fitted: FittedEnergies, rows: TreeRows, trials: list[_Trial], best: int, candidates: Candidates
+    parts: list[FittedEnergies], rows: TreeRows, trials: list[_Trial], chosen: list[int], candidates: Candidates
 ) -> CRMModel:
-    """Return the model of fitted energies, with a temperature and biases from held-out energies.
+    """Return the model of fitted energies of one or two kinds, with biases from energies of held-out samples.
 
-    For each group, the held-out energies come from fits that include other samples of the group; if there are none,
-    from fits without the group; and if there are none either, the energies of the final fit are used.
+    ``chosen`` are the indices of their settings. Energies by fits to other samples of the same group are preferred to
+    energies by fits without the group; for a group that no fold held out, energies of training samples are used.
     """
-    energies = fitted.energies.copy()
+    energies = np.stack([part.energies for part in parts], axis=1)  # (n, r, D), replaced below
     kept = np.zeros(len(rows.position), dtype=np.bool_)
     for in_group in (False, True):
         lacking = np.bincount(rows.position[kept], minlength=len(rows.seen.row)) == 0  # (k,) no sample yet
         for trial in trials:
-            chosen = (trial.in_group == in_group) & lacking[rows.position[trial.rows]]
-            energies[trial.rows[chosen]] = trial.energies[best][chosen]
-            kept[trial.rows[chosen]] = True
+            used = (trial.in_group == in_group) & lacking[rows.position[trial.rows]]
+            energies[trial.rows[used]] = np.moveaxis(trial.energies[chosen][:, used], 0, 1)
+            kept[trial.rows[used]] = True
     lacking = np.bincount(rows.position[kept], minlength=len(rows.seen.row)) == 0
     kept |= lacking[rows.position]
-    weights = fitted.weight, fitted.standard
-    model = calibrated(energies[kept], rows.subset(kept)[0], rows.frequency, candidates, FINAL_TOL, weights)
-    return replace(model, basis=fitted.basis, n_iter=fitted.n_iter)
+    samples = rows.subset(kept)[0]
+    factors = mixture(energies[kept], samples, rows.frequency, FINAL_TOL)
+    whole = _sum(parts, factors)
+    mixed = np.einsum("r,nrd->nd", factors, energies[kept])
+    weights = whole.weight, whole.standard
+    model = calibrated(mixed, samples, rows.frequency, candidates, FINAL_TOL, weights)
+    return replace(model, basis=whole.basis, n_iter=whole.n_iter)
+
+
+def _sum(parts: list[FittedEnergies], factors: FloatArray) -> FittedEnergies:
+    """Return the sum of fitted energies times their factors (r,); kinds whose factor is 0 are left out."""
+    if len(parts) == 1 or not factors.all():
+        part, factor = parts[int(np.argmax(factors))], float(factors.max())
+        return part._replace(weight=factor * part.weight, energies=factor * part.energies)
+    boosted, linear = parts
+    assert isinstance(boosted.basis, Trees)
+    assert isinstance(linear.basis, LinearColumns)
+    return FittedEnergies(
+        TreesAndColumns(boosted.basis, linear.basis),
+        np.concatenate([f * part.weight / part.standard.scale for f, part in zip(factors, parts, strict=True)], axis=1),
+        Standard(np.concatenate([part.standard.mean for part in parts]), 1.0),
+        np.einsum("r,rnd->nd", factors, np.stack([part.energies for part in parts])),
+        boosted.n_iter,
+    )
+
+
+def mixture(energies: FloatArray, rows: TreeRows, frequency: FloatArray, tol: float) -> FloatArray:
+    """Return the factors (r,) of r kinds of energies (n, r, D) whose weighted sum has the smallest risk of step 1.
+
+    A kind whose factor would be negative gets 0. A single kind gets 1: ``calibrated`` fits a temperature.
+    """
+    n_kinds = energies.shape[1]
+    if n_kinds == 1:
+        return np.ones(1)
+    used, factors = np.arange(n_kinds), np.zeros(n_kinds)
+    while used.size:
+        samples = ArrayRows(energies[:, used].reshape(len(energies), -1), rows.position, _reweighted(rows, frequency))
+        problem = TemperatureProblem(samples, rows.seen, frequency, len(used))
+        start = Parameters(np.full(problem.shape, 1 / len(used)), np.zeros(len(frequency)))
+        factors[:] = 0.0
+        factors[used] = solve(problem, tol=tol, max_iter=MAX_STEPS, start=start).weight[:, 0]
+        if (factors >= 0).all():
+            break
+        used = np.flatnonzero(factors > 0)
+    return np.maximum(factors, 0.0)
+
+
+def _mixed(data: LabelledSamples, trial: _Trial, chosen: list[int]) -> _Trial:
+    """Return a fold with a single setting, the sum of the ``chosen`` energies times factors fitted within the fold."""
+    energies = trial.energies[chosen]  # (r, h, D)
+    own, _, rows = _own_rows(data, trial)
+    factors = np.ones(len(chosen))
+    if own.any():
+        factors = mixture(np.moveaxis(energies[:, own], 0, 1), rows, rows.frequency, CROSS_FIT_TOL)
+    return trial._replace(energies=np.einsum("r,rhd->hd", factors, energies)[None])
+
+
+def _own_rows(data: LabelledSamples, trial: _Trial) -> tuple[BoolArray, IntArray, TreeRows]:
+    """Return the held-out samples of groups that stay in training: a mask (h,), their groups (k',), and the samples."""
+    position = data.position[trial.rows]
+    own = ~trial.in_group & np.isin(position, trial.kept)
+    present, place = np.unique(position[own], return_inverse=True)
+    weight = data.sample_weight[trial.rows][own]
+    seen = GroupTable.of(data.candidates.space, data.candidates.seen_groups[present])
+    return own, present, TreeRows(np.empty((len(weight), 0)), place.reshape(-1), weight / weight.sum(), seen, ())
 
 
 def _hold_out(data: LabelledSamples, trials: list[_Trial], n_settings: int, prior: Any) -> list[HeldOut]:
@@ -268,19 +330,11 @@ def _hold_out(data: LabelledSamples, trials: list[_Trial], n_settings: int, prio
     opinion, leverage = np.full((n_settings, k), np.nan), np.full(k, np.nan)
     for trial in trials:
         position, weight = data.position[trial.rows], data.sample_weight[trial.rows]
-        own = ~trial.in_group & np.isin(position, trial.kept)
-        present, place = np.unique(position[own], return_inverse=True)
-        if not len(present):
+        if not (~trial.in_group & np.isin(position, trial.kept)).any():
             continue
-        group_weight = np.bincount(place.reshape(-1), weight[own]).astype(np.float64)
+        own, present, rows = _own_rows(data, trial)
+        group_weight = np.bincount(rows.position, weight[own]).astype(np.float64)
         inner = Candidates.of(candidates.space, groups[present], group_weight, candidates.groups)
-        rows = TreeRows(
-            np.empty((int(own.sum()), 0)),
-            place.reshape(-1),
-            weight[own] / weight[own].sum(),
-            GroupTable.of(candidates.space, groups[present]),
-            (),
-        )
         log_prior = inner.log_prior(prior)
         held = np.unique(position[trial.in_group])
         if held.size:
@@ -334,33 +388,22 @@ def _with_expected(
     return replace(model, expected=expected)
 
 
-class Scores(NamedTuple):
-    """Accuracy of each setting. In the mean over groups inside the hull, held-out groups represent the unseen ones."""
+def mean_accuracies(held_out: list[HeldOut], candidates: Candidates) -> FloatArray:
+    """Return the mean accuracy over the groups inside the hull with each setting, (s,).
 
-    mean: FloatArray  # (s,)
-    unseen: FloatArray  # (s, h) accuracy on the groups that were held out
-    seen: FloatArray  # (s, k) accuracy on held-out samples of seen groups
-    share: float  # share of unseen groups among those inside the hull; 0 if no group was held out
+    Groups that were held out stand for the unseen groups; groups without an accuracy do not count.
+    """
+    parts = [np.stack([one.accuracy for one in held_out]), np.stack([one.seen for one in held_out])]
+    unseen, seen = (values[:, ~np.isnan(values).any(axis=0)] for values in parts)
+    share = float(np.mean(candidates.in_seen[candidates.inside_hull] < 0)) if unseen.shape[1] else 0.0
+    means = [values.mean(axis=1) if values.shape[1] else np.zeros(len(values)) for values in (unseen, seen)]
+    return np.asarray(share * means[0] + (1 - share) * means[1])
 
-    @classmethod
-    def of(cls, unseen: FloatArray, seen: FloatArray, candidates: Candidates) -> Scores:
-        """Average accuracies (s, k), which are NaN where a group could not be held out."""
-        unseen, seen = (values[:, ~np.isnan(values).any(axis=0)] for values in (unseen, seen))
-        inside = candidates.inside_hull
-        share = float(np.mean(candidates.in_seen[inside] < 0)) if unseen.shape[1] else 0.0
-        means = [values.mean(axis=1) if values.shape[1] else np.zeros(len(values)) for values in (unseen, seen)]
-        return cls(share * means[0] + (1 - share) * means[1], unseen, seen, share)
 
-    def best(self, first: int, last: int) -> int:
-        """Return the index of the best of the settings from ``first`` to ``last`` − 1; in a tie, that of the first."""
-        return first + int(np.argmax(self.mean[first:last]))
-
-    def is_clearly_better(self, one: int, other: int) -> bool:
-        """Return whether a setting is better than another by more than two standard errors over groups."""
-        parts = [values[one] - values[other] for values in (self.unseen, self.seen)]
-        errors = [part.std(ddof=1) / np.sqrt(len(part)) if len(part) > 1 else 0.0 for part in parts]
-        error = np.hypot(self.share * errors[0], (1 - self.share) * errors[1])
-        return bool(self.mean[one] - self.mean[other] > LINEAR_MARGIN * error)
+def _reweighted(rows: TreeRows, frequency: FloatArray) -> FloatArray:
+    """Return the weights of samples (n,), changed so that the seen groups have ``frequency`` (k,); they sum to 1."""
+    weight = rows.weight * (frequency / rows.frequency)[rows.position]
+    return np.asarray(weight / weight.sum())
 
 
 def calibrated(
@@ -376,8 +419,7 @@ def calibrated(
     The samples of each seen group are weighted so that the groups have ``frequency`` (k,). ``weights`` are the weights
     (D, q) of the energies and the standard of their features; without them, the energies are the model's features.
     """
-    weight = rows.weight * (frequency / rows.frequency)[rows.position]
-    weight = weight / weight.sum()
+    weight = _reweighted(rows, frequency)
     problem = TemperatureProblem(ArrayRows(energies, rows.position, weight), rows.seen, frequency)
     start = Parameters(np.ones((1, 1)), np.zeros(len(frequency)))
     found = solve(problem, tol=tol, max_iter=MAX_STEPS, start=start)

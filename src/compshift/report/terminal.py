@@ -200,7 +200,8 @@ def _energies_line(clf: Any) -> str:
     rows = "" if on_rows is None else f", {on_rows:.2f} on held-out rows of seen groups"
     alpha = clf.cv_results_["alpha"][clf.best_index_]
     rounds = f"{counted(int(clf.n_iter_), 'round')} of boosting"
-    chosen = rounds if clf.energies_ == "boosted" else f"linear energies with alpha {alpha:g}"
+    linear = f"linear energies with alpha {alpha:g}"
+    chosen = {"boosted": rounds, "linear": linear, "both": f"{rounds} and {linear}"}[clf.energies_]
     rows = f"; accuracy{rows[1:]}" if on_groups is None and rows else rows
     return f"fit: {chosen}, chosen by cross-validation; {groups}{rows}"
 
