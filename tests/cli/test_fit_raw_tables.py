@@ -225,15 +225,15 @@ def test_kept_columns_are_not_features(call, folder):
     assert content["held_out_row_accuracy"] > 0.5
 
 
-def test_the_energies_are_chosen_on_held_out_groups(call, folder):
+def test_both_kinds_of_energies(call, folder):
     pytest.importorskip("lightgbm")
     options = [*LABELS, "--energies", "auto", "--max-iter", "10", "--jobs", "1", "-o", "m.safetensors"]
     result = call("fit", "t.csv", *options, cwd=folder)
     assert result.returncode == 0, result.err
     clf = cs.load(folder / "m.safetensors")[-1]
     assert clf.energies == "auto"
-    said = "10 rounds of boosting" if clf.energies_ == "boosted" else "linear energies with alpha"
-    assert f"fit: {said}" in result.out
+    assert clf.energies_ == "both"
+    assert "fit: 10 rounds of boosting and linear energies with alpha" in result.out
     assert len(predictions(call, folder, "t.csv")) == 600
     result = call("fit", "t.csv", *options, "--alpha", "1", cwd=folder)
     assert result.err == "error: --alpha is for --energies linear, not for --energies auto: leave it out\n"

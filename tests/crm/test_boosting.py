@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -17,10 +18,12 @@ from compshift.core.energy import GroupTable
 pytest.importorskip("lightgbm")
 
 from compshift.crm import table_energies
+from compshift.crm.blocks import ArrayRows
 from compshift.crm.boosted_energies import BoostingParams, TreeRows, _TreeObjective, grow, value_basis
 from compshift.crm.linear_columns import LinearColumns
-from compshift.crm.problem import Standard
-from compshift.crm.table_energies import BoostedFits, FittedEnergies, Scores, _Trial
+from compshift.crm.problem import Standard, TemperatureProblem
+from compshift.crm.solver import Parameters, solve
+from compshift.crm.table_energies import BoostedFits, FittedEnergies, _Trial, mean_accuracies, mixture
 from compshift.crm.trees import leaf_sums
 
 pytestmark = pytest.mark.filterwarnings("ignore::compshift.ExtrapolationWarning")
@@ -186,7 +189,7 @@ class TestFit:
         model, asked = fitted._model, []
         monkeypatch.setattr(table_energies, "calibrated", lambda energies, *_: asked.append(energies) or model)
         whole = FittedEnergies(model.basis, np.eye(6), Standard(np.zeros(6), 1.0), np.full((30, 6), 1.0), 1)
-        table_energies._calibrated_model(whole, rows, trials, 0, model.candidates)
+        table_energies._calibrated_model([whole], rows, trials, [0], model.candidates)
         expected = np.full(30, 3.0)
         expected[lone] = 2.0
         np.testing.assert_array_equal(asked[0][:, 0], expected)
@@ -388,33 +391,102 @@ class TestKindsOfEnergies:
         assert linear.energies_ == "linear"
         assert linear.score(frame[~kept], codes[~kept, 0]) > 0.7
 
-    def test_the_more_accurate_kind_is_chosen(self, table, linear, data, fitted):
-        """Linear energies for what is linear, trees for rings; the model is that of the chosen kind alone."""
+    @pytest.fixture(scope="class")
+    @classmethod
+    def both(cls, table):
+        return cls().fit(table, energies="auto")
+
+    def test_both_kinds_are_added(self, table, linear, both):
+        """Energies are a sum of those of trees and of columns; little is left to the trees where effects are linear."""
         frame, codes, kept = table
-        auto = self.fit(table, energies="auto")
-        assert auto.energies_ == "linear"
-        np.testing.assert_array_equal(auto.predict_proba(frame), linear.predict_proba(frame))
+        assert both.energies_ == "both"
+        X = both._check_features(frame[:50], fitted=True)
+        basis, model = both._model.basis, both._model
+        n_outputs = basis.trees.n_outputs
+        boosted = basis.trees.scores(X) @ model.coef[:, :n_outputs].T
+        columns = (basis.columns.scores(X) - model.feature_mean[n_outputs:]) @ model.coef[:, n_outputs:].T
+        np.testing.assert_allclose(model.energies(X), boosted + columns, atol=1e-9)
+        assert np.std(columns) > np.std(boosted)
+        accuracy, alone = (clf.score(frame[~kept], codes[~kept, 0]) for clf in (both, linear))
+        assert accuracy > alone - 0.03
+        np.testing.assert_allclose(both.feature_importances_.sum(), 1.0)
+
+    def test_linear_energies_do_not_disturb_trees(self, data, fitted):
+        """No linear energy tells the radii apart, so they get little weight or none."""
         X, codes, kept = data
         rings = clone(fitted).set_params(energies="auto").fit(X[kept], codes[kept, 0], attributes=codes[kept, 1])
-        assert rings.energies_ == "boosted"
-        np.testing.assert_array_equal(rings.predict_proba(X), fitted.predict_proba(X))
+        assert rings.energies_ in ("boosted", "both")
+        assert rings.score(X[~kept], codes[~kept, 0]) > fitted.score(X[~kept], codes[~kept, 0]) - 0.02
         results = rings.cv_results_
-        assert set(results["energies"]) == {"boosted", "linear"}
+        assert results["energies"][-1] == "both"
+        assert set(results["energies"][:-1]) == {"boosted", "linear"}
         assert np.isnan(results["alpha"][results["energies"] == "boosted"]).all()
+        assert rings.best_index_ == len(results["energies"]) - 1
+        assert results["n_iter"][-1] == rings.n_iter_
 
-    def test_better_by_more_than_a_standard_error(self):
-        """Three groups unseen of nine: held-out groups count a third, by hand."""
-        seen = np.array([[0.5, 0.7, 0.6], [0.6, 0.7, 0.8]])
+    def kinds(self, signs=(1.0, 1.0), n=400):
+        """Two kinds of energies of 2 × 2 groups, in which the own group is lower by a noisy amount, and the samples."""
+        rng = np.random.default_rng(0)
+        space = GroupSpace.from_cardinalities([2, 2])
+        codes = rng.integers(2, size=(n, 2))
+        own = space.one_hot(codes)
+        energies = np.stack([sign * (rng.normal(size=(n, 4)) - own) for sign in signs], axis=1)  # (n, 2, D)
+        groups, position = space.distinct(codes)
+        rows = TreeRows(np.empty((n, 0)), position, rng.uniform(0.5, 2, n), GroupTable.of(space, groups), ())
+        return energies, rows
+
+    def test_factors_minimise_the_risk_of_step_1(self):
+        energies, rows = self.kinds()
+        frequency = np.array([0.1, 0.2, 0.3, 0.4])
+        factors = mixture(energies, rows, frequency, 1e-8)
+        weight = rows.weight * (frequency / rows.frequency)[rows.position]
+        code = rows.seen.space.one_hot(rows.seen.codes)
+
+        def risk(values):
+            """Risk by a loop over the samples; three free biases."""
+            (one, two), bias, total = values[:2], np.append(values[2:], 0.0), 0.0
+            for own, omega, (first, second) in zip(rows.position, weight / weight.sum(), energies, strict=True):
+                score = np.log(frequency) - bias - code @ (one * first + two * second)
+                total += omega * (np.logaddexp.reduce(score) - score[own])
+            return total
+
+        found = minimize(risk, np.zeros(5), tol=1e-8)
+        np.testing.assert_allclose(factors, found.x[:2], atol=1e-3)
+        assert (factors > 0.3).all()
+
+    def test_a_kind_that_points_the_wrong_way_is_left_out(self):
+        energies, rows = self.kinds(signs=(1.0, -1.0))
+        factors = mixture(energies, rows, rows.frequency, 1e-6)
+        assert factors[1] == 0
+        alone = TemperatureProblem(
+            ArrayRows(energies[:, 0], rows.position, rows.weight / rows.weight.sum()), rows.seen, rows.frequency
+        )
+        start = Parameters(np.ones((1, 1)), np.zeros(4))
+        np.testing.assert_allclose(
+            factors[0], solve(alone, tol=1e-6, max_iter=100, start=start).weight[0, 0], atol=1e-5
+        )
+        assert not mixture(-energies[:, :1].repeat(2, axis=1), rows, rows.frequency, 1e-6).any()
+
+    def test_settings_are_compared_by_accuracy_over_all_groups(self):
+        """Three groups unseen of nine: held-out groups count a third, by hand; NaN is a group not held out."""
         unseen = np.array([[0.2, np.nan, 0.4], [0.6, np.nan, 0.5]])
+        seen = np.array([[0.5, 0.7, 0.6], [0.6, 0.7, 0.8]])
         candidates = SimpleNamespace(inside_hull=np.ones(9, dtype=bool), in_seen=np.r_[np.arange(6), -1, -1, -1])
-        scores = Scores.of(unseen, seen, candidates)
-        np.testing.assert_allclose(scores.mean, [(0.3 + 2 * 0.6) / 3, (0.55 + 2 * 0.7) / 3])
-        error = np.hypot(np.std([0.4, 0.1], ddof=1) / np.sqrt(2), 2 * np.std([0.1, 0.0, 0.2], ddof=1) / np.sqrt(3)) / 3
-        assert scores.is_clearly_better(1, 0) == (scores.mean[1] - scores.mean[0] > error)
-        assert scores.best(0, 2) == 1
-        worse = scores._replace(unseen=np.array([[0.2, 0.4], [1.0, 0.1]]))  # the same mean, but the groups disagree
-        assert scores.is_clearly_better(1, 0)
-        assert not worse.is_clearly_better(1, 0)
+        held_out = [SimpleNamespace(accuracy=one, seen=other) for one, other in zip(unseen, seen, strict=True)]
+        found = mean_accuracies(held_out, candidates)
+        np.testing.assert_allclose(found, [(0.3 + 2 * 0.6) / 3, (0.55 + 2 * 0.7) / 3])
+
+    def test_a_model_of_both_kinds_survives_a_file(self, table, both, tmp_path):
+        path = tmp_path / "both.safetensors"
+        both.save(path)
+        loaded = cs.load(path)
+        np.testing.assert_array_equal(loaded.predict_proba(table[0]), both.predict_proba(table[0]))
+        np.testing.assert_array_equal(loaded.feature_importances_, both.feature_importances_)
+        assert (loaded.energies_, loaded.energies, loaded.n_iter_) == ("both", "auto", both.n_iter_)
+        header, arrays = both._packed(None)
+        header["columns"]["n_features"] += 1
+        with pytest.raises(InputError, match=r"the trees take 41 columns but the linear energies 42"):
+            CRMBoostingClassifier._from_file(header, arrays)
 
     def test_features_of_mixed_columns(self):
         """A feature per number, per category and per column with gaps, by a loop."""

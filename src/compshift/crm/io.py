@@ -364,16 +364,11 @@ def _basis(
     if trees is None and columns is None:
         return None
     if found != n_outputs:
-        raise InputError(
-            f"the model has {n_outputs} coefficients per energy for {found} features: save the model again"
-        )
+        raise InputError(f"the model has {n_outputs} coefficients per energy for {found} features")
     if trees is None or columns is None:
         return trees or columns
     if trees.n_features != columns.n_features:
-        raise InputError(
-            f"the model's trees take {trees.n_features} columns but its linear energies {columns.n_features}: save the "
-            "model again"
-        )
+        raise InputError(f"the trees take {trees.n_features} columns but the linear energies {columns.n_features}")
     return TreesAndColumns(trees, columns)
 
 
