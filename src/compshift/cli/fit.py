@@ -122,7 +122,7 @@ def fit(
         str,
         typer.Option(
             help="Energies: linear functions of the features; boosted trees (LightGBM), which take numbers with gaps "
-            "and categories as they are; or auto, whichever is more accurate on held-out groups.",
+            "and categories as they are; or auto, a weighted sum of both.",
             rich_help_panel=MODEL,
         ),
     ] = "linear",

@@ -37,7 +37,7 @@ def table_classifier(energies: str = "auto", *, columns: Sequence[str] | None = 
     ----------
     energies : "auto", "boosted" or "linear", default="auto"
         Energies of the classifier. "linear" makes a ``CRMClassifierCV``, "boosted" a ``CRMBoostingClassifier``, and
-        "auto" a ``CRMBoostingClassifier`` that chooses between boosted and linear energies. "boosted" and "auto" need
+        "auto" a ``CRMBoostingClassifier`` that adds boosted and linear energies. "boosted" and "auto" need
         ``compshift[boosting]``.
     columns : list of str, optional
         Names of the columns to make features of. Default: all columns that can be features, see ``TableFeatures``.
