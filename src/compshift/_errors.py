@@ -101,7 +101,7 @@ def an(name: str) -> str:
 
 
 def shown(value: object, limit: int = 80) -> str:
-    """Return the ``repr`` of a value, cut to ``limit`` characters."""
+    """Return the ``repr`` of a value, cut to ``limit`` characters and a closing quote."""
     text = repr(value)
     closing_quote = text[0] if text[0] in ("'", '"') else ""
     return text if len(text) <= limit else f"{text[: limit - 1]}…{closing_quote}"

@@ -140,7 +140,7 @@ def change(path, **entries):
     [
         ({"depths": [1, 1, 1, 2**31]}, r"depths = 2\.14748e\+09, more than 10,000"),
         ({"hidden_sizes": [8, 12, 16, 10**30]}, r"hidden_sizes = 1e\+30, more than 268,435,456"),
-        ({"hidden_sizes": "many"}, "not a complete model"),
+        ({"hidden_sizes": "many"}, "pass the folder of a complete model"),
     ],
 )
 def test_a_configuration_with_impossible_sizes_raises(tmp_path, entries, message):
@@ -161,9 +161,9 @@ def test_preprocessing_that_fails_raises_on_loading(tmp_path, entries):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("modules.json", {"type": "a.Transformer"}, r"'modules.json' of the model .* holds no JSON list"),
+        ("modules.json", {"type": "a.Transformer"}, r"'modules.json' of the model .* must hold a JSON list"),
         ("modules.json", [{"name": 1}, 5], r"is not supported \(None, 5\)"),
-        ("1_Pooling/config.json", ["mean"], r"'1_Pooling/config.json' of the model .* holds no JSON object"),
+        ("1_Pooling/config.json", ["mean"], r"'1_Pooling/config.json' of the model .* must hold a JSON object"),
         ("sentence_bert_config.json", {"max_seq_length": "32"}, "has max_seq_length '32', which is not a number"),
         ("sentence_bert_config.json", {"max_seq_length": -1}, "has max_seq_length -1, which is not a number"),
     ],

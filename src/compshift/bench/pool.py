@@ -38,7 +38,7 @@ def pool_share(unlabelled: Any) -> float | None:
 def set_apart(test: GroupedDataset, share: float, seed: int) -> tuple[GroupedDataset, FloatArray]:
     """Draw the pool from the test rows; return the remaining rows, and the features (N, p) of the pool.
 
-    Rows are drawn whatever their labels are. At least one row is in the pool, and at least one remains.
+    Rows are drawn whatever their labels are. If there are two rows or more, the pool has at least one, and one remains.
     """
     n_pool = min(max(round(share * len(test)), 1), len(test) - 1)
     order = np.random.default_rng(seed).permutation(len(test))
@@ -48,8 +48,8 @@ def set_apart(test: GroupedDataset, share: float, seed: int) -> tuple[GroupedDat
 def pool_notes(data: str, share: float | None, scenarios: Sequence[Mapping[int, Record]]) -> list[str]:
     """Return sentences about the pool of a data set's results; an empty list if there was none.
 
-    ``share`` is the share of the test rows that was set apart, and ``scenarios`` has the chosen records of
-    ``POOL_METHOD``, by seed.
+    ``share`` is the share of the test rows that was set apart as the pool; None if the pool was all test rows.
+    ``scenarios`` has one mapping per scenario, from seeds to the record of ``POOL_METHOD`` with the selected settings.
     """
     notes = []
     if share is not None:

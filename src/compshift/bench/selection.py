@@ -1,6 +1,7 @@
 """Choose the best draw for each data set, scenario and method by validation accuracy, and return its records.
 
-Also list the planned jobs that are missing in a folder. Jobs that choose their ridge themselves have a single draw.
+A draw is one random choice of the method's hyper-parameters. CRM has a single draw if ``select`` is "combinations",
+because its jobs then choose the ridge themselves. Also list the planned jobs that are missing in a folder.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ UnitRecords = Mapping[UnitKey, Mapping[tuple[int, int], Record]]
 def choose_draw(records: Mapping[int, Record], metric: str, predictor: str | None = None) -> int | None:
     """Return the draw with the best validation accuracy; among equals, the first.
 
-    The accuracy is that of the method's ``predictor`` of this name, or of the reported predictor if it has none. Draws
-    that diverged are skipped; return None if none remains. A single remaining draw needs no validation rows.
+    ``predictor`` names the predictor whose accuracy counts. If it is None, or a record has none of that name, the
+    record's first predictor counts, which tables report. Draws that diverged are skipped; return None if none remains.
+    A single remaining draw needs no validation rows.
     """
     finished = {draw: record for draw, record in sorted(records.items()) if is_done(record)}
     if len(finished) <= 1:

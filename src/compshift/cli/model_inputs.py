@@ -1,7 +1,8 @@
-"""Load the rows that a model predicts or a fit uses without labels: a feature file, a table, or a named data set.
+"""Load the rows that a model predicts or is evaluated on, and the unlabelled rows that a fit may use.
 
-A model file contains the recipe of its features (columns and backbone), so the same columns of another table can be
-turned into features. Missing columns and labels raise an error before anything is computed.
+They are in a feature file, a table or a named data set. A model file contains the recipe of its features (columns and
+backbone), so the same columns of another table can be turned into features. Missing columns and, in an evaluation,
+missing labels raise an error before anything is computed.
 """
 
 from __future__ import annotations
@@ -81,7 +82,10 @@ def load_model(path: Path, prior: str | None) -> LoadedModel:
 
 
 def _table_inputs(clf: Any) -> Any:
-    """Return the recipe in the model file or, if it has none, a recipe that reads the features by column name."""
+    """Return the recipe in the model file or, if it has none, a recipe that reads the features by column name.
+
+    If the features had no names in training, there is no recipe, and ``clf.inputs_`` is returned as it is.
+    """
     names = getattr(clf, "feature_names_in_", None)
     if names is not None and "kind" not in (clf.inputs_ or {}):
         return {"kind": "features", "columns": [str(name) for name in names]}
@@ -104,7 +108,7 @@ def known_names(model: LoadedModel, text: str | None) -> list[str]:
 
 
 def kept_names(model: LoadedModel, text: str | None) -> list[str]:
-    """Parse --keep into column names, none of which predictions may have; return [] if the option is not set."""
+    """Parse --keep into column names and check that predictions have no such columns; return [] if it is not set."""
     if text is None:
         return []
     given = names(text, "--keep")
@@ -156,7 +160,10 @@ def unlabelled_rows(
 
 
 def _kept_columns(source: Path, keep: Sequence[str], split: str) -> Any:
-    """Return columns of a table or feature file, for one split or all rows, as a DataFrame; texts are not converted."""
+    """Return columns of a table or feature file, for one split or all rows, as a DataFrame.
+
+    A column of a text file becomes numbers only if printing them gives the same texts, so 007 stays a text.
+    """
     import pandas as pd
 
     if ending(source) == ".npz":
@@ -341,7 +348,10 @@ def _embed(model: LoadedModel, recipe: Recipe | None, samples: Any, options: Tab
     embedder = model.network if model.network is not None else recipe
     own = {"weights": options.weights} if model.network is None else {}
     if embedder is None:
-        raise InputError("the model takes features: pass a feature file, as `compshift features` writes it")
+        raise InputError(
+            "only the folder of a training run can predict a named data set, but the model is a file: pass a table or "
+            "feature file with the columns that the model was fitted to"
+        )
     with progress_bar("features", len(samples), unit="rows") as advance:
         X, rows, broken = embedder.embed(samples, skip_broken=options.skip_broken, progress=advance, **own)
     for sentence in broken[:10]:

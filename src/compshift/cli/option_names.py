@@ -1,4 +1,4 @@
-"""Translate the parameters that messages of the library name into options of the command that was run.
+"""Replace the names of parameters in the library's messages by the options of the command that was run.
 
 ``as_options`` knows these forms in which a message can name a parameter:
 

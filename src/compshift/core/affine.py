@@ -32,7 +32,8 @@ MAX_INVERSE_TEMPERATURE = 1e3
 """Largest inverse temperature that ``inverse_temperature`` returns."""
 
 ADDITIVE_TOLERANCE = 1e-9
-"""Largest deviation from an additive function, relative to the largest value, that ``extrapolate_additive`` accepts."""
+"""Largest deviation of floats from an additive function that ``extrapolate_additive`` accepts, relative to the largest
+absolute value, or to 1 if that is larger."""
 
 
 def affine_weights(hull: AffineHull, codes: IntArray, kind: str, seen_weight: FloatArray) -> FloatArray:

@@ -112,7 +112,7 @@ def merge_sums(first: BiasSums, second: BiasSums) -> BiasSums:
 
 
 def extrapolated_bias(table: GroupTable, sums: BiasSums) -> ExtrapolatedBias:
-    r"""Return B*(z) and its effective sample size for each group of the table.
+    r"""Return B*(z) and its effective sample size for each group of the table, seen or unseen.
 
     .. math:: \mathrm{ESS}(z) = \frac{(\sum_x \omega_x w_x(z))^2}{\sum_x (\omega_x w_x(z))^2}
 

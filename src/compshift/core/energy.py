@@ -163,9 +163,10 @@ class GroupTable:
         return left, right
 
     def by_value(self, left: Array, right: Array) -> Array:
-        """Return the sums (n, D) over the rows or columns of the table that have each attribute value.
+        """Return, for each attribute value, a sum over the rows or columns of the table that have this value, (n, D).
 
-        For values of the first attributes ``left`` (n, l) is summed, for values of the others ``right`` (n, r).
+        For values of the first attributes, ``left`` (n, l) is summed over rows of the table; for values of the others,
+        ``right`` (n, r) is summed over columns.
         """
         xp = namespace(left)
         if self.left_values is not None:

@@ -152,7 +152,7 @@ def connected_values(groups: IntArray) -> list[tuple[IntArray, IntArray]]:
 
 
 def shortest_path(groups: IntArray, code: IntArray, rows: FloatArray | None = None) -> list[tuple[int, int]]:
-    """Return (sign, position) of each of the groups (k, 2) along a shortest path between the two values of ``code``.
+    """Return a shortest path between the two values of ``code``: (sign, position) of those groups (k, 2) that it uses.
 
     The signs alternate, so the values inside the path cancel and the two values of ``code`` remain. Of several shortest
     paths, the one whose groups have the most ``rows`` (k,) in total is returned.

@@ -194,7 +194,10 @@ class FittedCRM(GroupClassifier):
         return self._model.best_group(X, self._log_score())
 
     def _log_score(self) -> FloatArray:
-        """Return log q(z) − B(z) of each candidate, (g,), plus the unseen offset (paper, label "hatq")."""
+        """Return log q(z) − B(z) of each candidate, (g,), plus the unseen offset; paper, label "hatq".
+
+        Here the prior enters all predictions.
+        """
         bias, offset = self._bias_and_offset()
         return self.log_prior_ + offset * ~self.seen_ - self._model.bias_of(bias)
 

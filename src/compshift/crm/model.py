@@ -118,7 +118,7 @@ class CRMModel:
     basis: Trees | LinearColumns | TreesAndColumns | None = None  # computes features of energies from mixed columns
 
     def with_transform(self, transform: str) -> CRMModel:
-        """Return the model of transformed features as a model that transforms new samples itself."""
+        """Return a copy of this model, which was fitted to transformed features, that transforms new samples itself."""
         pool = self.pool
         if pool is not None and pool.plain is not None:
             pool = replace(pool, plain=pool.plain.with_transform(transform))
@@ -148,9 +148,12 @@ class CRMModel:
         return self._attribute_blocks(X, log_score, attributes, marginal_log_posterior)
 
     def log_sums(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
-        """Return the ``marginals`` without normalisation, (n, d_i) each.
+        r"""Return the ``marginals`` before they are normalised, (n, d_i) each, up to a term that depends on x alone.
 
-        The exponentials for two disjoint sets of groups can be added; they give those for the union of the sets.
+        .. math:: \log \sum_{z: z_i = v} \exp(s(z) - \langle \sigma(z), E(x) \rangle)
+
+        Groups whose ``log_score`` s(z) is −inf are left out. ``logaddexp`` of the results for two disjoint sets of
+        groups is the result for their union.
         """
         return self._attribute_blocks(X, log_score, attributes, marginal_log_sums)
 

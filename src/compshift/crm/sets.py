@@ -1,16 +1,17 @@
 r"""Prediction sets: the classes that cannot be excluded, with one threshold per group, also for groups never seen.
 
 The score of class y for a sample x is −log q̂(y|x), under the current prior; if attributes of the sample are known, the
-prior is restricted to the groups that agree, and only these groups count. A group z of class y excludes the sample at
-the level 1 − coverage if the score is unusually high among samples of the group,
+prior is restricted to the groups that agree, and only these groups count. A group z of class y speaks against the
+class, at the level 1 − coverage, if the score of x is unusually high among samples of z,
 
 .. math:: p_z(x) = \frac{\sum_i \omega_i w_i(z) \, 1[s_y(x_i) \ge s_y(x)] + \bar\omega w_x(z)}
     {\sum_i \omega_i w_i(z) + \bar\omega w_x(z)} \le 1 - \text{coverage}.
 
-The x_i are training samples with out-of-fold energies, ω are their sample weights, and ω̄ is the mean of these. If the
-group was seen and has enough samples, w is 1 for its samples and 0 for others. Otherwise w are importance weights as in
-B*, exp(−⟨σ(z), E(x)⟩ − c(x)), which turn training inputs into inputs of the group (``core.conformal``, docs/maths.md).
-A class is in the set unless all of its groups exclude the sample.
+The x_i are training samples with out-of-fold energies, and ω are their sample weights. If z was seen and has enough
+samples, w_i(z) is 1 for its samples and 0 for others, w_x(z) is 1, and ω̄ is the mean weight of its samples. Otherwise
+w_i(z) and w_x(z) are importance weights of the form used in B*, exp(−⟨σ(z), E(x)⟩ − c(x)), with a temperature and
+biases that are fitted to the out-of-fold energies, and ω̄ is the mean weight of all samples (``core.conformal``,
+docs/maths.md). A class is in the set unless all of its groups speak against it.
 """
 
 from __future__ import annotations
@@ -232,7 +233,7 @@ def group_p_values(
     needed: float,
     n_targets: int,
 ) -> ClassPValues:
-    """Return the p-values of all classes of new samples (n, p), by the groups (q, m) that can occur.
+    """Return the p-value of every class for new samples (n, p): the largest of those of its groups among (q, m).
 
     ``log_score`` (g,) is log q(z) − B(z) of the candidates, ``in_seen`` (q,) the position of the groups among the seen
     groups, −1 for an unseen group. A group with an effective sample size below ``needed`` has a p-value of 1. Only one

@@ -1,8 +1,9 @@
-"""Training samples that are not loaded into the memory of this process: feature stores and Dask collections.
+"""Training samples that are summed block by block instead of as one array: feature stores and Dask collections.
 
 Labels are read once. The features of a store are read from disk block by block in every pass; under torchrun each
-process reads some of the rows. The partitions of a Dask collection stay with its workers, which sum over them. Both
-implement ``blocks.SummableRows``, the sums over blocks that ``fit.fit_streamed`` needs.
+process reads some of the rows. The partitions of a Dask collection are kept by its workers, which sum over them, or in
+the memory of this process if there is no cluster. Both implement ``blocks.SummableRows``, the sums over blocks that
+``fit.fit_streamed`` needs.
 """
 
 from __future__ import annotations

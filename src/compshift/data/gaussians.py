@@ -71,7 +71,8 @@ class AdditiveGaussians:
 
     Paper, "CRM's Analysis with Varying Group Size".
 
-    The means μ of all values are orthogonal and have the same norm. Given z, x is Gaussian with covariance I/(2m); its
+    Every attribute value has a feature of its own, along which its mean μ points, so the means are orthogonal; all have
+    the same norm. Given z, x is Gaussian with covariance I/(2m); its
     mean is the average of the μ(z_i) over the m attributes. The paper does not state the norm; here it is chosen such
     that the Bayes classifier of one attribute has the accuracy ``bayes_accuracy``.
     """
@@ -106,8 +107,8 @@ class AdditiveGaussians:
 
         .. math:: P = \int \phi(t) \, \Phi(t + \delta)^{d - 1} dt, \qquad \delta = \frac{\|\mu\|}{m \sigma}
 
-        because the mean of the feature that belongs to the true value is δ standard deviations above the means of the
-        d − 1 features that belong to the other values.
+        with σ = ``deviation`` and d values per attribute, because the mean of the feature that belongs to the true
+        value is δ standard deviations above the means of the d − 1 features that belong to the other values.
         """
         from scipy.integrate import quad
         from scipy.optimize import brentq

@@ -28,10 +28,10 @@ CACHES = tuple(
         "dev_bert-base-uncased_128_mnli-mm",
     )
 )
-"""Paths below the root folder of the cached BERT features of the three files."""
+"""Paths, relative to the root folder, of the caches with BERT's token ids, one for each file of ``TEXTS``."""
 
 METADATA = "multinli/data/metadata_random.csv"
-"""Path below the root folder of the table of published splits."""
+"""Path, relative to the root folder, of the table with the published splits."""
 
 TEXTS = tuple(f"multinli_1.0_{name}.jsonl" for name in ("train", "dev_matched", "dev_mismatched"))
 """Names of the three text files."""
@@ -64,7 +64,10 @@ def _metadata(path: Path) -> tuple[Any, IntArray, IntArray]:
 
 
 def _cached(root: Path) -> GroupedDataset:
-    """Read the cached features of the three files; row i of the table of splits belongs to their i-th example.
+    """Read the cached token ids of the three files, one file after the other.
+
+    Row i of the table of splits belongs to the i-th example of all files together.
+
 
     The line numbers in the table are not used, because the caches leave out examples without a gold label.
     """
@@ -106,7 +109,9 @@ def _raw(root: Path, folder: str) -> GroupedDataset:
                 rows += _example(number, line, path, line_number)
                 number += 1
         if len(rows) == before:
-            warn_incomplete(f"{str(path)!r} has no examples with a gold label: the download is incomplete")
+            warn_incomplete(
+                f"{str(path)!r} has no examples with a gold label: the download is incomplete; download it again"
+            )
     if not rows:
         raise InputError(
             f"the files beside {str(root / folder / TEXTS[0])!r} contain no gold labels: download them again"
@@ -121,7 +126,9 @@ def _raw(root: Path, folder: str) -> GroupedDataset:
     if table.is_file():
         split = _published_split(table, numbers, codes)
     else:
-        warn_incomplete(f"there is no file {str(table)!r}: the rows are split at random, not as published")
+        warn_incomplete(
+            f"there is no file {str(table)!r}: the rows are split at random; for the published splits, add it"
+        )
         split = _random_split(len(codes))
     return GroupedDataset(Texts(np.array(premises, object), np.array(hypotheses, object)), SPACE, codes, split)
 
@@ -134,11 +141,17 @@ def _example(number: int, line: bytes, path: Path, line_number: int) -> list[tup
         if not all(isinstance(text, str) for text in (label, premise, hypothesis)):
             raise TypeError("gold_label, sentence1 and sentence2 must be text")
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{str(path)!r}, line {line_number}: not an example of MultiNLI ({error!r})") from None
+        raise InputError(
+            f"{str(path)!r}, line {line_number}: not a JSON object with the texts gold_label, sentence1 and sentence2 "
+            f"({error!r}): download the file again"
+        ) from None
     if label == "-":
         return []
     if label not in LABELS:
-        raise InputError(f"{str(path)!r}, line {line_number}: gold_label is {label!r}, not one of {list(LABELS)}")
+        raise InputError(
+            f"{str(path)!r}, line {line_number}: gold_label is {label!r}, not one of {list(LABELS)}: download the file "
+            "again"
+        )
     return [(number, premise, hypothesis, label)]
 
 

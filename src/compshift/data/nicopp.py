@@ -44,7 +44,9 @@ def _space(base: Path) -> GroupSpace:
         )
     unsafe = [name for name in objects if name in ("", ".", "..") or any(sign in name for sign in "/\\\0")]
     if unsafe:
-        raise InputError(f"{str(path)!r} has the object {unsafe[0]!r}, which cannot be the name of a folder")
+        raise InputError(
+            f"{str(path)!r} has the object {unsafe[0]!r}, which cannot be the name of a folder: download it again"
+        )
     return GroupSpace(("object", "context"), (tuple(objects), CONTEXTS))
 
 
@@ -66,7 +68,8 @@ def _from_table(root: Path) -> GroupedDataset:
         context, thing = space.values[1][code[1]], space.values[0][code[0]]
         if not name.startswith(f"{context}/{thing}/"):
             raise InputError(
-                f"{str(path)!r}, row {row}: the file {name!r} is not in {context}/{thing}, the folder of its y and a"
+                f"{str(path)!r}, row {row}: the file {name!r} is not in {context}/{thing}, the folder of its y and a: "
+                "correct this row, or download the table again"
             )
     images = image_files([base / folder for folder in IMAGES], names)
     return GroupedDataset(images, space, codes, encode_column(table["split"], SPLIT_CODES, "split", path))

@@ -58,11 +58,14 @@ def read_strings(path: Path, columns: Sequence[str]) -> Any:
 
 
 def read_unchanged(path: Path, columns: Sequence[str]) -> Any:
-    """Read the named columns of a text table so that writing them gives the same texts; no entry becomes missing."""
+    """Read the named columns of a text table so that writing them gives the same texts; no entry becomes missing.
+
+    Columns become numbers only if printing these gives the same texts.
+    """
     import pyarrow as pa
 
     table = _read(path, columns, column_types=dict.fromkeys(columns, pa.string()))
-    return pa.table({name: _infer_type(table.column(name)) for name in columns})
+    return pa.table({name: _infer_number(table.column(name)) for name in columns})
 
 
 def find_missing_words(path: Path, columns: Sequence[str]) -> list[str]:
@@ -159,12 +162,20 @@ def _parse_options(path: Path) -> Any:
 
 def _infer_type(column: Any) -> Any:
     """Convert a text column to integers or floats if printing them gives the same texts, or true/false to booleans."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     values = [value for value in pc.unique(column).to_pylist() if value is not None]
     if values and all(value.lower() in ("true", "false") for value in values):
         return pc.equal(pc.utf8_lower(column), "true")
+    return _infer_number(column)
+
+
+def _infer_number(column: Any) -> Any:
+    """Convert a text column to integers or floats if printing them gives the same texts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = [value for value in pc.unique(column).to_pylist() if value is not None]
     if all(_is_integer(value) for value in values):
         return column.cast(pa.int64())
     return column.cast(pa.float64()) if all(_is_decimal(value) for value in values) else column

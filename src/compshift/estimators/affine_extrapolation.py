@@ -32,7 +32,8 @@ MAX_FLOORED_IN_ROW = 0.5
 """A row counts as floored if more than this share of its probabilities is below the floor."""
 
 MAX_FLOORED_ROWS = 0.5
-"""The floor decides about unseen groups if more than this share of the rows is floored."""
+"""If more than this share of the rows counts as floored, a fit assumes that predictions of unseen groups depend on the
+floor more than on the estimator."""
 
 MAX_LOSS = 0.2
 """Largest loss of accuracy by extrapolating, on held-out rows of seen groups, with which a fit still extrapolates.
@@ -41,10 +42,10 @@ With few rows, groups with additive energies can lose 0.1 and still be extrapola
 """
 
 MAX_FLOORED_LOSS = 0.05
-"""The same limit for fits in which the floor decides about unseen groups."""
+"""Limit that replaces ``MAX_LOSS`` if more than ``MAX_FLOORED_ROWS`` of the rows count as floored."""
 
 FALL_BACK_ERRORS = 2.0
-"""Number of its standard errors that the loss must exceed, too, before a fit stops extrapolating."""
+"""A fit stops extrapolating only if the loss also exceeds this many of its standard errors."""
 
 WARN_FLOORED_SHARE = 0.5
 """A fit warns if more than this share of the probabilities is below the floor."""

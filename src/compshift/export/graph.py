@@ -6,7 +6,8 @@ docs/maths.md),
 .. math:: \hat q(z_i = v | x) \propto \sum_{z: z_i = v} \exp(-\langle \sigma(z), E(x) \rangle + s(z))
 
 Up to ``FEW_GROUPS`` groups are summed one by one. More groups are laid out as the cells of a table, and their sums are
-matrix products: see ``compshift.core.energy.GroupTable``.
+matrix products: see ``compshift.core.energy.GroupTable``. Functions that "add" something add the nodes that compute it
+to the graph, and return the name of their output.
 """
 
 from __future__ import annotations
@@ -71,11 +72,11 @@ class Nodes:
         return self._constant(array.astype(types.get(array.dtype.kind, object)), None)
 
     def largest(self, values: str) -> str:
-        """Add the maximum of each row, (n, 1)."""
+        """Add nodes for the maximum of each row, (n, 1)."""
         return self.add("ReduceMax", values, axes=[1], keepdims=1)
 
     def total(self, values: str) -> str:
-        """Add the sum of each row, (n, 1)."""
+        """Add nodes for the sum of each row, (n, 1)."""
         return self.add("ReduceSum", values, self.integers([1]), keepdims=1)
 
     def branch(self) -> Nodes:
@@ -104,7 +105,7 @@ class Probabilities(NamedTuple):
 
 
 def add_probabilities(graph: Nodes, source: OnnxSource, X: str, prior: str, *, groups: bool) -> Probabilities:
-    """Add the probabilities of every target and, if ``groups``, of the candidate groups."""
+    """Add nodes for the probabilities of every target and, if ``groups``, of the candidate groups."""
     negated = _negated_energies(graph, source, _transformed(graph, source.feature_transform, X))
     table = source.candidates.table
     if groups or len(source.log_weight) <= FEW_GROUPS or table.shape[1] == 1:
@@ -113,7 +114,7 @@ def add_probabilities(graph: Nodes, source: OnnxSource, X: str, prior: str, *, g
 
 
 def _transformed(graph: Nodes, transform: str, X: str) -> str:
-    """Add the transform of the features, as in ``crm.problem``."""
+    """Add nodes for the transform of the features, as in ``crm.problem``."""
     if transform == "none":
         return X
     size = graph.add("Abs", X)
@@ -126,7 +127,7 @@ def _transformed(graph: Nodes, transform: str, X: str) -> str:
 
 
 def _negated_energies(graph: Nodes, source: OnnxSource, X: str) -> str:
-    """Add the negated energies −E(x), (n, D).
+    """Add nodes for the negated energies −E(x), (n, D).
 
     Features are centred first. Their mean is rounded to the precision of the graph, and the intercept of the first
     layer makes up for the rounding error.
@@ -146,14 +147,14 @@ def _negated_energies(graph: Nodes, source: OnnxSource, X: str) -> str:
 
 
 def _linear(graph: Nodes, value: str, weights: FloatArray, intercept: FloatArray) -> str:
-    """Add ``value @ weights.T + intercept``."""
+    """Add nodes that compute ``value @ weights.T + intercept``."""
     if not intercept.any():
         return graph.add("MatMul", value, graph.floats(weights.T))
     return graph.add("Gemm", value, graph.floats(weights.T), graph.floats(intercept))
 
 
 def _by_groups(graph: Nodes, source: OnnxSource, negated: str, prior: str, groups: bool) -> Probabilities:
-    """Add the probabilities by computing one column per group."""
+    """Add nodes for the probabilities, with one column per group."""
     table, codes = source.candidates.table, source.candidates.groups
     if len(codes) <= FEW_GROUPS or table.shape[1] == 1:
         log_group = _combinations(graph, negated, source.space, range(len(source.space.names)), codes)
@@ -172,7 +173,7 @@ def _by_groups(graph: Nodes, source: OnnxSource, negated: str, prior: str, group
 
 
 def _by_table(graph: Nodes, source: OnnxSource, negated: str, prior: str) -> list[str]:
-    """Add the targets' probabilities by matrix products over the table of groups, without a column per group."""
+    """Add nodes for the targets' probabilities: matrix products over the table, without a column per group."""
     table = source.candidates.table
     left, right = _halves(graph, source, negated)
     cells = _prior_table(graph, source, prior)  # (l, r)
@@ -195,7 +196,7 @@ def _by_table(graph: Nodes, source: OnnxSource, negated: str, prior: str) -> lis
 
 
 def _halves(graph: Nodes, source: OnnxSource, negated: str) -> tuple[str, str]:
-    """Add the negated energies of the table's rows (n, l) and columns (n, r)."""
+    """Add nodes for the negated energies of the table's rows, (n, l), and for those of its columns, (n, r)."""
     table, space = source.candidates.table, source.space
     split, m = table.left.shape[1], len(space.names)
     return (
@@ -205,7 +206,7 @@ def _halves(graph: Nodes, source: OnnxSource, negated: str) -> tuple[str, str]:
 
 
 def _combinations(graph: Nodes, negated: str, space: GroupSpace, attributes: range, codes: IntArray) -> str:
-    """Add the negated energies (n, q) of combinations of the values of ``attributes``, whose codes are (q, s)."""
+    """Add nodes for the negated energies (n, q) of the combinations ``codes`` (q, s) of values of ``attributes``."""
     columns = codes + space.offsets[attributes.start : attributes.stop]  # (q, s) columns of ``negated``
     width = sum(space.cardinalities[attribute] for attribute in attributes)
     first = int(space.offsets[attributes.start])
@@ -225,7 +226,7 @@ def _combinations(graph: Nodes, negated: str, space: GroupSpace, attributes: ran
 
 
 def _prior_table(graph: Nodes, source: OnnxSource, prior: str) -> str:
-    """Add the prior divided by its maximum, as a table (l, r).
+    """Add nodes for the prior divided by its maximum, as a table (l, r).
 
     Cells without a group hold arbitrary numbers; ``_log_sums`` gives them weight 0.
     """
@@ -240,7 +241,7 @@ def _prior_table(graph: Nodes, source: OnnxSource, prior: str) -> str:
 
 
 def _log_sums(graph: Nodes, rows: str, columns: str, cells: str, log_weight: FloatArray) -> str:
-    r"""Add the log of the sum over each row of the table, (n, q), up to a constant per sample.
+    r"""Add nodes for the log of the sum over each row of the table, (n, q), up to a constant per sample.
 
     .. math:: a_j + \log \sum_k \exp(b_k) q_{jk} \exp(w_{jk})
 
@@ -271,7 +272,7 @@ def _log_sums(graph: Nodes, rows: str, columns: str, cells: str, log_weight: Flo
 
 
 def _row_by_row(graph: Nodes, columns: str, cells: str, log_weight: FloatArray) -> str:
-    """Add the log-sum-exp over each row of the table, (n, q), with one (n, s) array in memory at a time."""
+    """Add nodes for the log-sum-exp over each row of the table, (n, q), with one (n, s) array in memory at a time."""
     log_cells = graph.add("Add", graph.add("Log", cells), graph.floats(log_weight))  # (q, s)
     body = graph.branch()
     row = f"{log_cells}_row"
@@ -285,12 +286,12 @@ def _row_by_row(graph: Nodes, columns: str, cells: str, log_weight: FloatArray) 
 
 
 def _exponentials(graph: Nodes, log_values: str) -> str:
-    """Add the exponentials of each row, scaled so that the largest is 1."""
+    """Add nodes for the exponential of every entry, scaled so that the largest in each row is 1."""
     return graph.add("Exp", graph.add("Sub", log_values, graph.largest(log_values)))
 
 
 def _marginals(graph: Nodes, source: OnnxSource, weights: str, total: str, target: int, value_of: Any) -> str:
-    """Add the marginal probability of each value of a target, (n, d).
+    """Add nodes for the marginal probability of each value of a target, (n, d).
 
     ``weights`` (n, q) are unnormalised probabilities of combinations, ``total`` (n, 1) is their sum, and ``value_of``
     (q,) is the target's value in each combination.

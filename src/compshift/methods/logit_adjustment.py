@@ -76,7 +76,7 @@ class LC(LogitOffset):
         check_name("frequencies", self.frequencies, FREQUENCIES)
 
     def offset(self, table: FloatArray) -> FloatArray:
-        """Log of the joint frequencies plus ε, (c, a)."""
+        """Return log(p̂(y, a) + ε) of each class y and attribute combination a, (c, a)."""
         return correction_offset(table, self.epsilon)
 
 
@@ -103,5 +103,5 @@ class SLA(LogitOffset):
         check_name("frequencies", self.frequencies, FREQUENCIES)
 
     def offset(self, table: FloatArray) -> FloatArray:
-        """τ times the log of the smoothed conditional frequencies plus ε, (c, a)."""
+        """Return τ · log(p̂(y | a) + ε) of each class y and attribute combination a, (c, a), from smoothed counts."""
         return adjustment_offset(table, self.tau, self.smoothing, self.epsilon)

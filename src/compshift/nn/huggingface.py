@@ -63,7 +63,7 @@ def offline_without_hub(name: str) -> Iterator[None]:
 
 
 def _answers(address: str) -> bool:
-    """Return whether a server at the address answers, even with an error status."""
+    """Return whether a server at the address answers, even with an error status or an untrusted certificate."""
     try:
         with urlopen(Request(address, method="HEAD"), timeout=5.0):
             return True
@@ -124,12 +124,15 @@ def load_part(load: Callable[..., Any], name: str, **options: Any) -> Any:
             reason = "its weights are a pickle with more than tensors, which was not run"
         if isinstance(error, RecursionError):
             reason = "it is nested too deeply"
-        hint = "the folder is not a complete model" if Path(name).is_dir() else "neither a folder nor found on the hub"
-        raise LoadingError(f"the backbone {name!r} cannot be loaded ({hint}): {reason[:300]}") from None
+        remedy = "pass the folder of a complete model, or the name of a model on the hub"
+        raise LoadingError(f"the backbone {name!r} cannot be loaded ({reason[:300]}): {remedy}") from None
 
 
 def small_file(name: str, file: str, kind: type[Kind]) -> Kind | None:
-    """Read a JSON file of a model, from its folder or the hub; return None if the file does not exist."""
+    """Read a JSON file of a model, from its folder or the hub; return None if it cannot be found.
+
+    It cannot be found if the model lacks it, or if the hub cannot be reached or denies access.
+    """
     from transformers.utils.hub import cached_file
 
     ignored = ("missing_entries", "connection_errors", "gated_repo")
@@ -139,10 +142,14 @@ def small_file(name: str, file: str, kind: type[Kind]) -> Kind | None:
     try:
         content = parse_json(Path(path).read_bytes())
     except ValueError as error:
-        raise LoadingError(f"the file {file!r} of the model {name!r} cannot be read ({error}): fix it") from None
+        raise LoadingError(
+            f"the file {file!r} of the model {name!r} is not valid JSON ({error}): download the model again"
+        ) from None
     if not isinstance(content, kind):
         wanted = "object" if kind is dict else "list"
-        raise LoadingError(f"the file {file!r} of the model {name!r} holds no JSON {wanted}: fix it")
+        raise LoadingError(
+            f"the file {file!r} of the model {name!r} must hold a JSON {wanted}: download the model again"
+        )
     return content
 
 
@@ -368,7 +375,7 @@ class ProcessorPreprocessing:
         return np.ascontiguousarray(np.moveaxis(values, 0, -1), dtype=np.float32)
 
     def normalise(self, pixels: Any) -> Any:
-        """Return the pixels unchanged, because ``pixels`` has normalised them already."""
+        """Return the pixels unchanged, because the method ``pixels`` has normalised them already."""
         return pixels
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Networks that start from random weights: small backbones for images and features, and the layers of heads."""
+"""A classifier of backbone and head, small backbones with random weights, layers of heads, and backbones by name."""
 
 from __future__ import annotations
 
@@ -149,8 +149,8 @@ class FeatureBackbone(Backbone):
         """Output of the last hidden layer, or the scaled features."""
         if features.ndim != 2 or features.shape[1] != self.in_features:
             raise InputError(
-                f"there are {features.shape[-1]} features, but the model was trained on {self.in_features}: pass the "
-                "same features as in training"
+                f"the features have shape {tuple(features.shape)}, but the model takes (n, {self.in_features}): pass "
+                "one row per sample, with the features of training"
             )
         return self.layers(self._scaled(features))  # type: ignore[no-any-return]
 

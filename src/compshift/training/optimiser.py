@@ -61,7 +61,8 @@ def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accel
     wanted = int(os.environ.get("WORLD_SIZE", "1"))
     if accelerator.num_processes != wanted:
         raise InputError(
-            f"torchrun started {wanted} processes, but {accelerator.num_processes} joined: run torchrun again"
+            f"the environment variable WORLD_SIZE is {wanted}, but the number of processes is "
+            f"{accelerator.num_processes}: start the run with torchrun, or unset WORLD_SIZE to train in one process"
         )
     return accelerator
 
@@ -80,7 +81,7 @@ def check_cuda_number(device: str) -> int:
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """Return the seed of one process in one step; with no other inputs, a resumed run draws the same numbers."""
+    """Return the seed of one process in one step, which depends on nothing else, so that resumed runs draw alike."""
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
 
 
