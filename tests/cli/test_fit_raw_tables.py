@@ -387,13 +387,14 @@ class TestPipes:
 class TestKeep:
     def test_columns_are_copied_as_they_are_written(self, call, fitted):
         frame = customers().astype({"age": str})
-        frame["code"], frame["when"] = [f"{row:04d}" for row in range(600)], "NA"
+        frame["code"], frame["when"], frame["flag"] = [f"{row:04d}" for row in range(600)], "NA", "true"
         frame.to_csv(fitted.folder / "t2.csv", index=False)
-        call("predict", "m.safetensors", "t2.csv", "--keep", "code,when,since", "-o", "p.csv", cwd=fitted.folder)
+        call("predict", "m.safetensors", "t2.csv", "--keep", "code,when,flag,since", "-o", "p.csv", cwd=fitted.folder)
         found = pd.read_csv(fitted.folder / "p.csv", dtype=str, keep_default_na=False)
-        assert list(found.columns) == ["code", "when", "since", "churn", "P(churn=no)", "P(churn=yes)"]
+        assert list(found.columns) == ["code", "when", "flag", "since", "churn", "P(churn=no)", "P(churn=yes)"]
         assert found["code"].tolist() == frame["code"].tolist()
         assert set(found["when"]) == {"NA"}
+        assert set(found["flag"]) == {"true"}
         assert found["since"].tolist() == frame["since"].fillna("").tolist()
 
     def test_feature_files_keep_attributes_of_a_split(self, call, tmp_path):
