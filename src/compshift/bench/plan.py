@@ -115,9 +115,10 @@ class BenchPlan:
             find_network(data)
 
     def estimate_seconds(self, store: Store | None, device: str = "auto") -> float:
-        """Estimate the seconds that all unfinished jobs take when run one after the other; 0 if all are finished.
+        """Estimate the seconds that unfinished jobs take when run one after the other; 0 if there are none to time.
 
-        Training steps are timed on ``device``; pass a device of the kind that the jobs will run on.
+        Jobs on a data set whose features are not computed yet add nothing. Training steps are timed on ``device``; pass
+        a device of the kind that the jobs will run on.
         """
         return estimate_seconds(self.units, self.finished_jobs(store), store, device)
 

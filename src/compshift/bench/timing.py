@@ -45,10 +45,10 @@ class UntimedError(InputError):
 
 
 def estimate_seconds(units: Sequence[Unit], finished: Sequence[int], store: Store | None, device: str) -> float:
-    """Estimate the seconds that all unfinished jobs take when run one after the other; 0 if all are finished.
+    """Estimate the seconds that unfinished jobs take when run one after the other; 0 if there are none to time.
 
-    ``finished`` is the number of finished jobs of each unit. Training steps are timed on ``device``, which must be a
-    kind of device on which the jobs will run.
+    Jobs on a data set whose features are not computed yet add nothing. ``finished`` is the number of finished jobs of
+    each unit. Training steps are timed on ``device``, which must be a kind of device on which the jobs will run.
     """
     known = {} if store is None else _mean_seconds(store)
     guesses: dict[str, Callable[[Job], float]] = {}

@@ -172,8 +172,9 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         X : array or DataFrame (n, p)
             Features.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
-            or mapping may hold only some of the model's attributes. By default, all are unknown.
+            Known attributes of the samples, with None or NaN where a value is unknown. An array has a column for each
+            attribute of the model that is not a target; a DataFrame or mapping may have only some of them. By default,
+            all are unknown.
 
         Returns
         -------
@@ -193,8 +194,9 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         X : array or DataFrame (n, p)
             Features.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
-            or mapping may hold only some of the model's attributes. By default, all are unknown.
+            Known attributes of the samples, with None or NaN where a value is unknown. An array has a column for each
+            attribute of the model that is not a target; a DataFrame or mapping may have only some of them. By default,
+            all are unknown.
 
         Returns
         -------
@@ -212,8 +214,9 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         X : array or DataFrame (n, p)
             Features.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
-            or mapping may hold only some of the model's attributes. By default, all are unknown.
+            Known attributes of the samples, with None or NaN where a value is unknown. An array has a column for each
+            attribute of the model that is not a target; a DataFrame or mapping may have only some of them. By default,
+            all are unknown.
 
         Returns
         -------
@@ -233,8 +236,9 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         codes : int array (q, m), optional
             Codes of the groups, as returned by ``space_.encode``.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
-            or mapping may hold only some of the model's attributes. By default, all are unknown.
+            Known attributes of the samples, with None or NaN where a value is unknown. An array has a column for each
+            attribute of the model that is not a target; a DataFrame or mapping may have only some of them. By default,
+            all are unknown.
 
         Returns
         -------
@@ -257,8 +261,9 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         X : array or DataFrame (n, p)
             Features.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
-            or mapping may hold only some of the model's attributes. By default, all are unknown.
+            Known attributes of the samples, with None or NaN where a value is unknown. An array has a column for each
+            attribute of the model that is not a target; a DataFrame or mapping may have only some of them. By default,
+            all are unknown.
 
         Returns
         -------
@@ -280,8 +285,9 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         sample_weight : (n,), optional
             Weights of the samples.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
-            or mapping may hold only some of the model's attributes. By default, all are unknown.
+            Known attributes of the samples, with None or NaN where a value is unknown. An array has a column for each
+            attribute of the model that is not a target; a DataFrame or mapping may have only some of them. By default,
+            all are unknown.
 
         Returns
         -------

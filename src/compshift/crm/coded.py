@@ -56,7 +56,7 @@ def choose_pool(
 def coded_samples(
     X: FloatArray, codes: IntArray, space: GroupSpace, sample_weight: FloatArray | None = None
 ) -> LabelledSamples:
-    """Return samples with codes (n, m) whose class is the first attribute."""
+    """Pack features, codes (n, m) and weights as the input of a fit; the first attribute is the class."""
     groups, position = space.distinct(codes)
     weight = np.ones(len(X)) if sample_weight is None else sample_weight
     candidates = Candidates.of(space, groups, np.bincount(position, weights=weight).astype(np.float64), "all")

@@ -97,8 +97,9 @@ class FittedCRM(GroupClassifier):
         X : array or DataFrame (n, p)
             Features.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
-            or mapping may hold only some of the model's attributes. By default, all are unknown.
+            Known attributes of the samples, with None or NaN where a value is unknown. An array has a column for each
+            attribute of the model that is not a target; a DataFrame or mapping may have only some of them. By default,
+            all are unknown.
 
         Returns
         -------
@@ -131,8 +132,9 @@ class FittedCRM(GroupClassifier):
         coverage : float, default=0.9
             Approximate probability, within every group, that the set contains the true class.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
-            or mapping may hold only some of the model's attributes. By default, all are unknown.
+            Known attributes of the samples, with None or NaN where a value is unknown. An array has a column for each
+            attribute of the model that is not a target; a DataFrame or mapping may have only some of them. By default,
+            all are unknown.
 
         Returns
         -------

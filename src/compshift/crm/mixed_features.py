@@ -129,7 +129,7 @@ def _is_numeric(column: Any) -> bool:
 
 
 def _categories(column: Any) -> tuple[Any, ...]:
-    """Return the distinct values of a column, sorted; text and other values never mix."""
+    """Return the distinct values of a column without missing ones: numbers and booleans sorted, then text sorted."""
     import pandas as pd
 
     try:
@@ -153,7 +153,7 @@ def _categories(column: Any) -> tuple[Any, ...]:
 
 
 def _codes(column: Any, values: tuple[Any, ...]) -> FloatArray:
-    """Return the number of each value among ``values``; NaN if it is missing or not among them."""
+    """Return the position in ``values`` of each entry of a column; NaN if it is missing or not among them."""
     number = {value: float(index) for index, value in enumerate(values)}
     import pandas as pd
 
@@ -173,4 +173,7 @@ def _numbers(column: Any) -> FloatArray:
     except (TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"column {column.name!r} of X holds values that are not numbers: {error}") from None
+        raise InputError(
+            f"column {column.name!r} of X holds values that are not numbers ({error}): convert them to numbers, or "
+            "replace them by NaN, which counts as missing"
+        ) from None

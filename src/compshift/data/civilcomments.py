@@ -41,7 +41,10 @@ def _original(root: Path) -> GroupedDataset:
 
 
 def _subpopbench(root: Path) -> GroupedDataset:
-    """Read SubpopBench's tables, which contain the same rows; rows with equal texts get the same ``origin``."""
+    """Read SubpopBench's tables, which contain the same rows as the published one.
+
+    Rows with equal texts count as made from one comment: they get the same ``origin``.
+    """
     import pandas as pd
 
     base = root / "civilcomments"

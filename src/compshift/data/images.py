@@ -148,8 +148,11 @@ class ImagePreprocessing:
 
     def __post_init__(self) -> None:
         check_name("resampling filter", self.resample, RESAMPLING)
-        if not isinstance(self.geometry, tuple | list) or not all(hasattr(step, "apply") for step in self.geometry):
+        if not isinstance(self.geometry, tuple | list):
             raise InputError(f"geometry is {an(type(self.geometry).__name__)}: pass a tuple of Resize and CentreCrop")
+        for step in self.geometry:
+            if not hasattr(step, "apply"):
+                raise InputError(f"geometry contains {step!r}, which is not a step: pass Resize and CentreCrop")
 
     def pixels(self, image: Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Return the cropped and scaled image, (height, width, 3) uint8."""
@@ -246,7 +249,10 @@ def _open_image(content: bytes) -> Iterator[Image]:
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
         short, long = sorted(image.size)
         if short * long > MAX_PIXELS or long > MAX_ASPECT_RATIO * short:
-            raise ValueError(f"it has {image.width} × {image.height} pixels, more than {MAX_PIXELS:,} or too elongated")
+            raise ValueError(
+                f"it has {image.width} × {image.height} pixels, but at most {MAX_PIXELS:,} and an aspect ratio of at "
+                f"most {MAX_ASPECT_RATIO} are accepted"
+            )
         yield image
 
 

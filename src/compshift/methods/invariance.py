@@ -51,7 +51,10 @@ class Penalised(Method):
         return self.anneal
 
     def resets_optimiser(self, step: int) -> bool:
-        """Return whether the penalty's weight changes at this step; moments from before belong to another loss."""
+        """Return whether to clear the optimiser's moments: at the step ``anneal``, if ``reset`` is "yes".
+
+        The loss changes at that step, so moments from before belong to another loss.
+        """
         return self.reset == "yes" and step == self.anneal
 
 
@@ -59,8 +62,9 @@ class Penalised(Method):
 class IRM(Penalised):
     r"""Invariant risk minimisation: mean over environments of the risk plus a weighted gradient penalty.
 
-    The environments are the attribute combinations. The gradient is that of the risk with respect to a factor s that
-    multiplies the logits z. The penalty of an environment is the product of the gradients on its even and odd rows,
+    The environments are the combinations of all attributes but the class. The gradient is that of the risk with respect
+    to a factor s that multiplies the logits z. The penalty of an environment is the product of the gradients on its
+    even and odd rows,
 
     .. math::
 

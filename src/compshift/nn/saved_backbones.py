@@ -42,8 +42,8 @@ def save_architecture(backbone: Backbone, folder: Path) -> dict[str, Any]:
 def restore_architecture(about: dict[str, Any], folder: Path, n_weights: int) -> Backbone:
     """Build the backbone that ``save_architecture`` described; the caller loads its weights afterwards.
 
-    ``n_weights`` is the number of weights in the run's file. An architecture with more weights raises an InputError
-    before memory is allocated.
+    ``n_weights`` is the number of weights in the run's file. A feature network with more, or a Hugging Face model with
+    more than ``WHOLE_TO_PART`` times as many, raises an InputError before memory is allocated.
     """
     kind = about.get("type")
     if not isinstance(about.get("name"), str):

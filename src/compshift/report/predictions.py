@@ -29,7 +29,7 @@ NON_TERMINAL_WIDTH = 1000
 
 
 WITHOUT = "without pool"
-"""Heading of the accuracy without the unlabelled rows of the fit."""
+"""Heading of the column with the accuracy of the model fitted to the labelled rows alone."""
 
 
 def prediction_frame(

@@ -92,7 +92,10 @@ def _best(scores: Sequence[Score | None]) -> float:
 
 
 def _block(grid: Grid, columns: Sequence[str], data: str, rows: Sequence[tuple[str, Sequence[Score | None]]]) -> None:
-    """Add the rows of one data set; bold marks the best score of each column among complete rows, without *."""
+    """Add the rows of one data set; bold marks the best score of each column.
+
+    A name that ends in * marks a method without results for some scenarios or seeds; its scores are never bold.
+    """
     best = [_best([scores[number] for name, scores in rows if name[-1] != "*"]) for number in range(len(columns))]
     for position, (name, scores) in enumerate(rows):
         cells = [
@@ -138,7 +141,7 @@ def _lacking_notes(results: Results) -> list[str]:
 
 
 def _label(results: Results, data: str) -> str:
-    """Return the name of a data set, with the mode of its runs if the table has runs of several modes."""
+    """Return the name of a data set, followed by "fine-tuned" or "frozen features" if the table has runs of both."""
     mixed = len({results.modes.get(name) for name in results.datasets}) > 1
     return f"{data} ({results.modes[data]})" if mixed and data in results.modes else data
 
