@@ -22,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from compshift.core.arrays import FloatArray, IntArray, underflow_floor
 from compshift.core.energy import WIDE
 from compshift.core.groups import GroupSpace
+from compshift.export.basis import add_basis
 from compshift.export.sources import OnnxSource
 
 FEW_GROUPS = 64
@@ -106,7 +107,8 @@ class Probabilities(NamedTuple):
 
 def add_probabilities(graph: Nodes, source: OnnxSource, X: str, prior: str, *, groups: bool) -> Probabilities:
     """Add nodes for the probabilities of every target and, if ``groups``, of the candidate groups."""
-    negated = _negated_energies(graph, source, _transformed(graph, source.feature_transform, X))
+    X = _transformed(graph, source.feature_transform, X) if source.basis is None else add_basis(graph, source, X)
+    negated = _negated_energies(graph, source, X)
     table = source.candidates.table
     if groups or len(source.log_weight) <= FEW_GROUPS or table.shape[1] == 1:
         return _by_groups(graph, source, negated, prior, groups)

@@ -12,11 +12,15 @@ from onnx import helper
 
 from compshift import __version__
 from compshift._errors import InputError
+from compshift.export.basis import TREE_DOMAIN
 from compshift.export.graph import Nodes, add_probabilities
 from compshift.export.sources import OnnxSource
 
 OPSET = 17
 """Version of the ONNX operators (ONNX 1.12, from 2022): old enough for most runtimes to support it."""
+
+TREE_OPSET = 5
+"""Version of the ONNX operators for trees (ONNX 1.16, from 2024): the first whose sums can have 64 bits."""
 
 IR_VERSION = 8
 """Version of the ONNX file format, the one that ONNX 1.12 writes."""
@@ -58,15 +62,18 @@ def onnx_model(
     if computed.groups is not None:
         graph.add("Identity", computed.groups, output="group_probabilities")
         outputs += [helper.make_tensor_value_info("group_probabilities", graph.element_type, ["N", n_groups])]
-    inputs = [helper.make_tensor_value_info("X", graph.element_type, ["N", len(source.feature_mean)])]
+    inputs = [helper.make_tensor_value_info("X", graph.element_type, ["N", source.n_features])]
     if not fixed_prior:  # the constant "prior" above is the input's default value
         inputs += [helper.make_tensor_value_info("prior", graph.element_type, [n_groups])]
     _check_size(graph)
+    opsets = [helper.make_opsetid("", OPSET)]
+    if any(node.domain == TREE_DOMAIN for node in graph.nodes):
+        opsets.append(helper.make_opsetid(TREE_DOMAIN, TREE_OPSET))
     model = helper.make_model(
         helper.make_graph(graph.nodes, "compshift", inputs, outputs, graph.constants),
         producer_name="compshift",
         producer_version=__version__,
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        opset_imports=opsets,
         ir_version=IR_VERSION,
     )
     helper.set_model_props(model, {"compshift": json.dumps(_metadata(source, names), ensure_ascii=False)})
@@ -98,14 +105,15 @@ def _metadata(source: OnnxSource, names: list[tuple[str, str]]) -> dict[str, Any
         },
         "groups": "all" if len(groups) == space.n_groups else groups.tolist(),
         "feature_names": None if source.feature_names is None else list(source.feature_names),
+        "categories": None if source.categories is None else [values and list(values) for values in source.categories],
     }
 
 
 def _check_size(graph: Nodes) -> None:
     """Check that the arrays fit into one ONNX file."""
-    size = sum(len(array.raw_data) for array in graph.constants)
+    size = sum(len(array.raw_data) for array in graph.constants) + sum(node.ByteSize() for node in graph.nodes)
     if size > MAX_ONNX_BYTES:
         raise InputError(
             f"the arrays of the model take {size / 1e9:.1f} GB, but an ONNX file holds at most 2 GB: fit with fewer "
-            "features, or with a support of fewer groups"
+            "features or rounds, or with a support of fewer groups"
         )

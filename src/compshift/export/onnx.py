@@ -1,7 +1,8 @@
 """export_onnx: write any CRM model, fitted or trained, as one ONNX file.
 
-``export.sources`` reads the arrays of the model, ``export.graph`` builds a graph from them, and ``export.model`` adds
-inputs, outputs and metadata. The package onnx is imported only when a model is exported.
+``export.sources`` reads the arrays of the model, ``export.graph`` builds a graph from them, with ``export.basis`` for
+trees and mixed columns, and ``export.model`` adds inputs, outputs and metadata. The package onnx is imported only when
+a model is exported.
 """
 
 from __future__ import annotations
@@ -52,22 +53,26 @@ def export_onnx(
 ) -> OnnxFile:
     """Write a model as one ONNX file, which predicts without compshift, scikit-learn or PyTorch.
 
-    The input ``X`` (N, p) holds features, with any number of rows. The outputs are ``label`` (N,), the predicted values
+    The input ``X`` (N, p) holds features, with any number of rows. For a ``CRMBoostingClassifier``, NaN stands for a
+    missing value, and a category is the number of its position (0, 1, …) in the list of its column; NaN also stands for
+    a category that training lacks. The outputs are ``label`` (N,), the predicted values
     themselves (int64, text, booleans or float64), and ``probabilities`` (N, d). With several targets there is one such
     pair per target, for example ``label_bird`` and ``probabilities_bird``. A second input ``prior`` (g,) holds the
     probability of each group in the order of ``groups_``. It need not sum to 1; it is optional and defaults to the
     prior at export. There is no input for attributes that are known in use: to predict rows with the same known values,
     pass a prior that is 0 on the groups that disagree. The entry ``compshift`` of the file's metadata is JSON with the
-    attributes, values and order of the groups.
+    attributes, values and order of the groups, the names of the features and, for mixed columns, the list
+    ``categories``: the categories of each column, or null if it holds numbers.
 
-    Exporting needs ``compshift[onnx]``.
+    Exporting needs ``compshift[onnx]``. Files with boosted trees use the operator ``TreeEnsemble`` of ``ai.onnx.ml`` 5,
+    which onnxruntime has since version 1.21.
 
     Parameters
     ----------
-    model : CRMClassifier, CRMClassifierCV, Pipeline, AdditiveEnergyHead or TrainedClassifier
-        A fitted model, or one trained by CRM. A pipeline may have a ``StandardScaler`` before the classifier, which
-        becomes part of the weights. For the latter two the head is written, hidden layers included; ``X`` is then the
-        output of the backbone.
+    model : CRMClassifier, CRMClassifierCV, CRMBoostingClassifier, Pipeline, AdditiveEnergyHead or TrainedClassifier
+        A fitted model, or one trained by CRM. A pipeline may have a ``StandardScaler`` before a ``CRMClassifier``,
+        which becomes part of the weights. For the latter two the head is written, hidden layers included; ``X`` is then
+        the output of the backbone.
     path : str or path
         Path of the file, ending in ``.onnx``. An existing file is replaced.
     prior : str, array or mapping, optional

@@ -1,7 +1,7 @@
 """Arrays of a CRM model that the ONNX graph needs: energies, weights and prior, in float64.
 
-``onnx_source`` accepts a fitted classifier, alone or behind scalers in a pipeline, a head, or a classifier trained by
-CRM. It needs neither the package onnx nor, for a fitted classifier, PyTorch.
+``onnx_source`` accepts a fitted classifier, a ``CRMClassifier`` behind scalers in a pipeline, a head, or a classifier
+trained by CRM. It needs neither the package onnx nor, for a fitted classifier, PyTorch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from compshift.core.groups import GroupSpace
 from compshift.crm.boosting import CRMBoostingClassifier
 from compshift.crm.classifier import CRMClassifier
 from compshift.crm.cv import CRMClassifierCV
+from compshift.crm.linear_columns import LinearColumns, TreesAndColumns
 from compshift.crm.pipelines import without_scalers
+from compshift.crm.trees import Trees
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -43,29 +45,36 @@ class OnnxSource:
 
     candidates: Candidates
     n_targets: int
-    feature_mean: FloatArray  # (p,)
+    feature_mean: FloatArray  # (p,), or (q,) with a basis
     networks: tuple[tuple[Layer, ...], ...]  # their concatenated outputs are the energies (n, D)
     log_prior: FloatArray  # (g,)
     log_weight: FloatArray  # (g,) score of each group without its prior: −B(z), plus the offset if the group is unseen
     feature_names: tuple[str, ...] | None = None
     feature_transform: str = "none"  # of the features, one of ``crm.problem.TRANSFORMS``
+    basis: Trees | LinearColumns | TreesAndColumns | None = None  # computes features of energies from mixed columns
+    categories: tuple[tuple[Any, ...] | None, ...] | None = None  # (p,) values of each column; None for numbers
 
     @property
     def space(self) -> GroupSpace:
         """All attributes, targets first."""
         return self.candidates.space
 
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the input."""
+        return len(self.feature_mean) if self.basis is None else self.basis.n_features
+
 
 def onnx_source(model: Any, prior: Any = None) -> OnnxSource:
     """Return the arrays of any model that can be exported; ``prior``, if passed, replaces its current prior."""
     model, steps = without_scalers(model)
-    if steps and not isinstance(model, CRMBoostingClassifier):
+    if steps:
         name, step = steps[-1]
         raise InputError(
             f"the step {name!r} ({type(step).__name__}) of the pipeline cannot be written as ONNX: export the last "
             "step by itself, and pass it the features that the other steps make"
         )
-    if isinstance(model, CRMClassifier | CRMClassifierCV):
+    if isinstance(model, CRMClassifier | CRMClassifierCV | CRMBoostingClassifier):
         return classifier_source(model, prior)
     if "compshift.nn.head" in sys.modules:  # otherwise the model cannot be a head, and torch is not imported
         from compshift.nn.head import AdditiveEnergyHead
@@ -80,34 +89,33 @@ def onnx_source(model: Any, prior: Any = None) -> OnnxSource:
                 f"the model was trained with {model.method.name!r}, which predicts classes but not groups: train it "
                 "with 'crm' or 'crm-resolved', the methods whose models can be written as ONNX"
             )
-    if isinstance(model, CRMBoostingClassifier):
-        raise InputError(
-            "models of CRMBoostingClassifier cannot be written as ONNX: predict with compshift, or fit a CRMClassifier"
-        )
     given = f"the class {model.__name__}" if isinstance(model, type) else an(type(model).__name__)
     stored = f", for example compshift.load({fspath(model)!r})" if isinstance(model, str | PathLike) else ""
     raise InputError(
-        f"{given} cannot be written as ONNX: pass a fitted CRMClassifier or CRMClassifierCV, an AdditiveEnergyHead, or "
-        f"a TrainedClassifier of CRM{stored}"
+        f"{given} cannot be written as ONNX: pass a fitted CRMClassifier, CRMClassifierCV or CRMBoostingClassifier, an "
+        f"AdditiveEnergyHead, or a TrainedClassifier of CRM{stored}"
     )
 
 
-def classifier_source(clf: CRMClassifier | CRMClassifierCV, prior: Any = None) -> OnnxSource:
+def classifier_source(clf: CRMClassifier | CRMClassifierCV | CRMBoostingClassifier, prior: Any = None) -> OnnxSource:
     """Return the arrays of a fitted classifier; ``prior``, if passed, replaces its current prior."""
     check_is_fitted(clf)
     without_prior = copy.copy(clf)
     without_prior.log_prior_ = np.zeros(len(clf.groups_))
-    candidates = clf._model.candidates
+    model, columns = clf._model, getattr(clf, "_columns", None)
+    candidates = model.candidates
     names = getattr(clf, "feature_names_in_", None)
     return OnnxSource(
         candidates=candidates,
         n_targets=len(clf.targets_.names),
-        feature_mean=clf.feature_mean_,
-        networks=((Layer(_centred(clf.coef_, clf.space_.cardinalities), np.zeros(len(clf.coef_))),),),
+        feature_mean=model.feature_mean,
+        networks=((Layer(_centred(model.coef, clf.space_.cardinalities), np.zeros(len(model.coef))),),),
         log_prior=clf.log_prior_ if prior is None else candidates.log_prior(prior),
         log_weight=without_prior._log_score(),
         feature_names=None if names is None else tuple(str(name) for name in names),
-        feature_transform=clf.feature_transform_,
+        feature_transform=model.feature_transform,
+        basis=model.basis,
+        categories=None if columns is None else columns.categories,
     )
 
 
