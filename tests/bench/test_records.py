@@ -90,6 +90,18 @@ def test_a_damaged_record_is_named(tmp_path, name, value):
         stored_results(store)
 
 
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_a_record_with_more_right_rows_than_rows_is_damaged(tmp_path, split):
+    store = write_results(tmp_path / "out", Made())
+    path = sorted((store.path / "jobs").glob("*.json"))[0]
+    record = json.loads(path.read_text())
+    predictors = record["right"][split]
+    predictors[next(iter(predictors))] = [count + 1 for count in record["rows"][split]]
+    path.write_text(json.dumps(record))
+    with pytest.raises(InputError, match=rf"{path.stem}.*is damaged \('right' is missing or invalid\)"):
+        stored_results(store)
+
+
 @pytest.mark.parametrize(
     "plans", [{"birds": [[[], "erm", 10**12, 1]]}, {"birds": [1]}, {"others": []}, [], {"birds": [[5, "erm", 1, 1]]}]
 )

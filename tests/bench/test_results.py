@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from compshift.bench.records import scores
-from compshift.bench.results import Score, stored_results
+from compshift.bench.results import Score, group_results, stored_results
+from compshift.bench.selection import chosen_records
 from compshift.report.tables import make_tables, to_csv
 from tests.bench.small import birds, run
 from tests.report.records import Made, write_results
@@ -114,6 +115,20 @@ def test_results_of_other_settings_are_left_out(tmp_path):
     _edit(store, ran[0].key, config=strange)
     results = stored_results(store)
     assert "1 results with other data, settings or versions of a method are left out" in results.notes
+
+
+def test_a_group_is_trusted_as_its_least_reliable_fit(tmp_path):
+    drops = ("water,sea", "water,sea;land,sand", "land,sand")
+    store, _, _ = run(tmp_path / "out", [birds(tmp_path / "b.npz")], ("crm",), drops, draws=1)
+    (found,) = group_results(chosen_records(store))
+    entries = [entry for record in store.records() for entry in record["detail"]["extrapolated"]]
+    for code, (size, tail) in zip(found.groups.tolist(), found.trust, strict=True):
+        own = [(size, tail) for group, size, tail in entries if group == code]
+        if code in ([1, 1], [0, 2]):
+            assert len({size for size, _ in own}) == 2
+            assert (size, tail) == (min(size for size, _ in own), max(tail for _, tail in own))
+        else:
+            assert np.isnan([size, tail]).all()
 
 
 def test_notes_mention_unequal_numbers_of_draws(tmp_path):

@@ -178,6 +178,7 @@ class TestEvaluate:
             (("split.csv", "--methods", "logistic"), "--methods is for --compare: leave it out"),
             (("birds.csv", "--compare", "birds.csv"), "--compare would score methods on rows that they are fitted to"),
             (("split.csv", "--split", "train", "--compare", "split.csv"), "--compare would score methods on rows that"),
+            (("split.csv", "--split", "all", "--compare", "split.csv"), "--compare would score methods on rows that"),
             (("split.csv", "--compare", "split.csv", "--methods", "gbdt"), "method 'gbdt' is not known"),
             (("split.csv", "--compare", "none.csv"), "'none.csv'"),
         ],

@@ -1,7 +1,10 @@
 """Inputs and files of other kinds are never overwritten."""
 
+import errno
 import shutil
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from compshift.data import read_features
@@ -52,6 +55,22 @@ def test_outputs_may_be_written_beside_inputs(folder, call):
         assert call("predict", "m.safetensors", "store", "-o", "store/p.csv", cwd=folder).returncode == 0
     result = call("predict", "m.safetensors", "store", "-o", "store/p.csv", cwd=folder)
     assert "is in the folder that is read" in result.err
+
+
+def test_a_failed_write_keeps_the_old_predictions(folder, call, monkeypatch):
+    assert call("predict", "m.safetensors", "birds.npz", "-o", "p.csv", cwd=folder).returncode == 0
+    before = (folder / "p.csv").read_text()
+    assert before
+
+    def fail(_, path, **__):
+        Path(path).write_text("bird\n")
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", fail)
+    result = call("predict", "m.safetensors", "birds.npz", "--explain", "-o", "p.csv", cwd=folder)
+    assert result.returncode != 0
+    assert (folder / "p.csv").read_text() == before
+    assert not list(folder.glob(".*.tmp*"))
 
 
 def write_store(path):

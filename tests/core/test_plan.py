@@ -143,6 +143,12 @@ class TestTarget:
             gaps.append(plan.cost / best)
         assert np.mean(gaps) < 1.15
 
+    def test_groups_inside_the_hull_do_not_lower_the_bound(self):
+        hull = AffineHull(GroupSpace.from_cardinalities([2, 2, 2]), [[0, 0, 0], [1, 0, 0], [0, 1, 0]])
+        plan = hull.plan(cost={(1, 1, 0): 0.0, (0, 0, 1): 5.0}, target=[[0, 0, 1], [1, 1, 1]])
+        assert plan.tolist() == [[0, 0, 1]]
+        assert (plan.cost, plan.bound, plan.optimal) == (5.0, 5.0, True)
+
     def test_targets_already_inside_and_targets_out_of_reach(self):
         space = GroupSpace.from_cardinalities([2, 2])
         hull = AffineHull(space, [[0, 0], [1, 1]])

@@ -20,7 +20,9 @@ pytest.importorskip("lightgbm")
 from compshift.crm import table_energies
 from compshift.crm.blocks import ArrayRows
 from compshift.crm.boosted_energies import BoostingParams, TreeRows, _TreeObjective, grow, value_basis
+from compshift.crm.coded import coded_samples
 from compshift.crm.linear_columns import LinearColumns
+from compshift.crm.mixed_features import mixed_features
 from compshift.crm.problem import Standard, TemperatureProblem
 from compshift.crm.solver import Parameters, solve
 from compshift.crm.table_energies import BoostedFits, FittedEnergies, _Trial, mean_accuracies, mixture
@@ -102,6 +104,18 @@ class TestObjective:
             up, at, down = (self.risks(rows, scores + sign * shift, bias) for sign in (1, 0, -1))
             np.testing.assert_allclose(gradient[:, output], (up - down) / (2 * step), atol=1e-6)
             np.testing.assert_allclose(hessian[:, output], (up - 2 * at + down) / step**2, atol=1e-5)
+
+    def test_leaves_are_those_of_a_penalised_newton_step(self, rows):
+        X = (np.arange(40.0) % 2)[:, None]
+        params = BoostingParams(learning_rate=0.3, min_samples_leaf=1, l2_regularization=2.5, n_threads=1)
+        booster, scale = grow(rows._replace(X=X), params, 1)
+        gradient, hessian = _TreeObjective(rows, value_basis(rows.seen.space))(np.zeros((40, 8)), None)
+        for value in (0, 1):
+            own = X[:, 0] == value
+            expected = -0.3 * gradient[own].sum(axis=0) / (hessian[own].sum(axis=0) + 2.5)
+            found = leaf_sums(booster, X[own][:1], scale)[0]
+            np.testing.assert_allclose(found[found != 0], expected[found != 0], rtol=1e-5)
+            assert (found != 0).sum() >= 4
 
     def test_the_biases_move_to_the_frequencies(self, rows):
         """At the best biases, the mean of p(z|x) is the frequency of z."""
@@ -250,6 +264,18 @@ class TestFit:
         np.testing.assert_allclose(proba(few, np.full(500, 4.0)), plain, atol=1e-6)
         assert np.abs(proba(few, np.where(codes[:500, 0] == 1, 5.0, 1.0)) - plain).max() > 0.01
 
+    def test_held_out_samples_count_by_their_weight(self):
+        """A quarter of the samples of each group, of weight 2, have the energies of another class."""
+        space = GroupSpace.from_cardinalities([2, 2])
+        codes = np.repeat(space.codes(np.arange(4)), 40, axis=0)
+        wrong = np.arange(160) % 4 == 0
+        shown = np.column_stack([np.where(wrong, 1 - codes[:, 0], codes[:, 0]), codes[:, 1]])
+        data = coded_samples(np.zeros((160, 1)), codes, space, np.where(wrong, 2.0, 1.0))
+        trial = _Trial(-3 * space.one_hot(shown)[None], np.arange(160), np.zeros(160, dtype=bool), np.arange(4))
+        (found,) = table_energies._hold_out(data, [trial], 1, "uniform")
+        np.testing.assert_allclose(found.seen, 30 / 50)
+        assert np.isnan(found.accuracy).all()
+
     @pytest.mark.parametrize("scale", [1e-150, 1e150])
     def test_the_scale_of_a_column_does_not_matter(self, data, fitted, scale):
         X, codes, kept = data
@@ -263,6 +289,12 @@ class TestFit:
         X = np.ones((len(codes), 2))
         clf = CRMBoostingClassifier(prior="hull", **QUICK).fit(X[kept], codes[kept, 0], attributes=codes[kept, 1])
         np.testing.assert_allclose(clf.predict_proba(X[:2]), 1 / 3, atol=1e-3)
+
+    def test_missing_values_of_a_constant_column_are_informative(self, data):
+        _, codes, kept = data
+        X = np.where(codes[:, :1] == 2, np.nan, 1.0)
+        clf = CRMBoostingClassifier(prior="hull", **QUICK).fit(X[kept], codes[kept, 0], attributes=codes[kept, 1])
+        assert (clf.predict(X) == 2).tolist() == (codes[:, 0] == 2).tolist()
 
     def test_several_targets(self, data):
         X, codes, kept = data
@@ -342,6 +374,17 @@ class TestColumns:
         np.testing.assert_array_equal(
             by_index.predict_proba(number.to_numpy(dtype=float)), by_name.predict_proba(number)
         )
+
+    def test_columns_of_text_are_categories_beside_those_that_are_named(self, table):
+        frame = table[0][["shop", "wet"]].assign(number=np.arange(len(table[0])) % 2)
+        _, columns = mixed_features(CRMBoostingClassifier(), frame, None, ["number"])
+        assert columns.categories == (("north", "south"), (False, True), (0, 1))
+
+    def test_too_many_categories(self):
+        frame = pd.DataFrame({"name": [f"n{number}" for number in range(10_001)]})
+        with pytest.raises(InputError, match="column 'name' has 10001 categories: drop it, or group its values"):
+            mixed_features(CRMBoostingClassifier(), frame, None)
+        assert mixed_features(CRMBoostingClassifier(), frame[1:], None)[1].categorical == (0,)
 
     @pytest.mark.parametrize(
         ("change", "sentence"),
@@ -488,6 +531,22 @@ class TestKindsOfEnergies:
         with pytest.raises(InputError, match=r"the trees take 41 columns but the linear energies 42"):
             CRMBoostingClassifier._from_file(header, arrays)
 
+    def test_the_strongest_ridge_is_tried_first(self, linear):
+        """Of equally accurate settings the first is used."""
+        assert (np.diff(linear.cv_results_["alpha"]) < 0).all()
+
+    @pytest.mark.filterwarnings("ignore::UserWarning")
+    def test_accuracy_is_expected_of_groups_inside_the_hull_only(self):
+        rng = np.random.default_rng(0)
+        codes = rng.integers(3, size=(600, 2))
+        outside = (codes == 2).any(axis=1) & ~(codes == 2).all(axis=1)
+        kept = ~outside & (codes != (0, 0)).any(axis=1)
+        X = codes @ rng.normal(size=(2, 5)) + rng.normal(size=(600, 5))
+        clf = CRMBoostingClassifier(energies="linear", prior="hull").fit(
+            X[kept], codes[kept, 0], attributes=codes[kept, 1]
+        )
+        assert clf._model.expected is None or np.isnan(clf._model.expected[~clf.inside_hull_]).all()
+
     def test_features_of_mixed_columns(self):
         """A feature per number, per category and per column with gaps, by a loop."""
         rng = np.random.default_rng(0)
@@ -531,6 +590,10 @@ class TestKindsOfEnergies:
         [
             (
                 lambda _, arrays: arrays.update(column_column=arrays["column_column"] + 3),
+                "columns of the model are damag",
+            ),
+            (
+                lambda _, arrays: arrays.update(column_column=arrays["column_column"] - 1),
                 "columns of the model are damag",
             ),
             (
@@ -615,6 +678,7 @@ class TestFiles:
         ({"early_stopping": "auto"}, "early_stopping is 'auto': pass True or False"),
         ({"categorical_features": "all"}, "categorical_features is 'all'"),
         ({"categorical_features": ["x9"]}, "categorical_features has 'x9', which is not a column of X"),
+        ({"categorical_features": [4]}, "categorical_features has 4, which is not a column of X"),
         ({"bias": "none"}, "bias"),
         ({"n_jobs": 0}, "n_jobs"),
         ({"confidence": 1}, "confidence"),

@@ -87,6 +87,12 @@ class TestDecision:
         with pytest.raises(InputError, match="use_unlabelled"):
             CRMClassifierCV(use_unlabelled="never").fit(X, codes[:, 0], attributes=codes[:, 1])
 
+    def test_held_out_groups_are_possible_under_the_training_prior(self, matched):
+        X, codes = samples(SEEN, 650, 0)
+        clf = CRMClassifierCV(alphas=[0.03], prior="train", anchor="zero", bias="extrapolated")
+        clf.fit(X, codes[:, 0], attributes=codes[:, 1], space=SPACE, unlabelled=samples(range(16), 800, 1)[0])
+        assert clf.unlabelled_decision_ == matched.unlabelled_decision_
+
     def test_processes_give_the_same_decision(self, matched):
         again = fit(samples(range(16), 800, 1)[0], n_jobs=2)
         assert again.unlabelled_decision_ == matched.unlabelled_decision_

@@ -22,6 +22,7 @@ from compshift.crm.selection import (
     OFFSET_SHARE,
     SearchSpace,
     _clearly_better,
+    _criterion,
     _search_alphas,
     choose,
     equalising_offset,
@@ -63,6 +64,16 @@ class TestRules:
         joined = scores.joined(scores)
         assert joined.by_scorer.shape == (4, 3)
         assert joined.unseen.shape == (4, 2)
+
+    def test_the_units_of_a_scorer_do_not_matter(self):
+        by_scorer = np.random.default_rng(0).uniform(size=(3, 4))
+        settings = tuple(Setting(FitParams(alpha), "extrapolated") for alpha in (1e-3, 1e-2, 1e-1))
+        scores = table(np.full((3, 2), 0.5), settings=settings)
+        found = [
+            _criterion(scores._replace(by_scorer=units * by_scorer), lambda *_: 0.0, 1e-2) for units in (1.0, -1e3, 1e3)
+        ]
+        np.testing.assert_allclose(found[2], found[0])
+        assert not np.allclose(found[1], found[0])
 
     def test_only_a_clear_gain_without_a_loss_counts(self):
         """A gain on unseen groups at the cost of seen groups is another prior, not a better model."""

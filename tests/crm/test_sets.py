@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
 import compshift
-from compshift import CRMClassifier, CRMClassifierCV, InputError
+from compshift import CRMClassifier, CRMClassifierCV, GroupSpace, InputError
 from compshift.crm import io as model_file
 from compshift.crm import model as crm_model
 from compshift.crm.model import OutOfFold
@@ -209,6 +209,17 @@ class TestFewSamples:
         assert (sets.p_values == 1).all()
         assert not sets.group_frame()["enough"].any()
         assert "6 of 6 groups with too few samples" in repr(sets)
+
+    def test_just_enough_samples_exclude_a_class(self):
+        space = GroupSpace.from_cardinalities([2, 2])
+        codes = np.repeat(space.codes(np.arange(4)), 40, axis=0)
+        X = codes + 0.5 * np.random.default_rng(0).normal(size=codes.shape)
+        clf = CRMClassifier(cross_fit=2).fit(X, codes[:, 0], attributes=codes[:, 1])
+        sets = clf.predict_set([[9.0, 0.5]], coverage=0.975)
+        assert sets.needed_sample_size == 40
+        assert sets.effective_sample_size.tolist() == [40] * 4
+        assert sets.group_frame()["enough"].all()
+        assert sets[0].tolist() == [1]
 
     def test_other_classes_can_still_be_excluded(self, fitted):
         clf, X = fitted

@@ -150,6 +150,25 @@ class TestEM:
         one, two = fit(X, codes, pool), fit(X, codes, pool, sample_weight=np.full(len(X), 7.0))
         np.testing.assert_allclose(one.predict_proba(pool), two.predict_proba(pool), atol=1e-5)
 
+    def test_a_sample_of_weight_two_equals_a_repeated_one(self):
+        X, codes = labelled(300)
+        first, second, rest = np.arange(50), np.arange(50, 100), np.arange(100, 300)
+        repeated = np.r_[first, first, second, rest]
+        weighted, weight = np.r_[first, second, second, rest], np.repeat([2.0, 0.5, 1.0], [50, 100, 200])
+        pool = gaussians(range(9), 200, 3)[0]
+        one = fit(X[repeated], codes[repeated], pool)
+        two = fit(X[weighted], codes[weighted], pool, sample_weight=weight)
+        np.testing.assert_allclose(one.predict_proba(pool), two.predict_proba(pool), atol=1e-5)
+
+    def test_frequencies_of_the_pool_do_not_depend_on_the_prior(self):
+        X, codes = labelled()
+        pool = gaussians(range(9), 200, 3)[0]
+        frames = [
+            fit(X, codes, pool, CRMClassifier(0.05, prior=prior)).unlabelled_prior_ for prior in ("train", "hull")
+        ]
+        assert len(frames[0]) == 9
+        np.testing.assert_allclose(frames[0].probability, frames[1].probability, atol=1e-6)
+
     def test_a_gaussian_anchor_and_several_targets_can_be_used(self):
         X, codes = labelled()
         clf = CRMClassifier(0.05, prior="hull", anchor="gaussian").fit(X, codes, unlabelled=X[:50])

@@ -4,6 +4,8 @@ import json
 import os
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from compshift import InputError
@@ -24,6 +26,15 @@ def test_damaged_manifests_raise(tmp_path, text):
 def test_a_manifest_with_a_huge_number_of_shards_raises(tmp_path):
     (tmp_path / "_features.json").write_text(json.dumps({"shards": 10**12, "key": "k"}))
     with pytest.raises(InputError, match="has 0 of 1000000000000 shards"):
+        shard_files(tmp_path)
+
+
+def test_a_shard_of_another_network_is_missing(tmp_path):
+    (tmp_path / "_features.json").write_text(json.dumps({"shards": 2, "key": "k"}))
+    for number, key in enumerate(["k", "other"]):
+        table = pa.table({"features": [[1.0]]}).replace_schema_metadata({"compshift": json.dumps({"key": key})})
+        pq.write_table(table, tmp_path / f"part-{number:05d}.parquet")
+    with pytest.raises(InputError, match="has 1 of 2 shards: run the same `compshift features` command again"):
         shard_files(tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import sys
 import zipfile
 
@@ -82,6 +83,13 @@ class TestJSONLines:
     def test_a_changed_file_is_read_again(self, tmp_path):
         assert read_typed(write_lines(tmp_path / "t.jsonl", [{"a": 1}])).column_names == ["a"]
         assert read_typed(write_lines(tmp_path / "t.jsonl", [{"b": 1}, {"c": 2}])).column_names == ["b", "c"]
+
+    def test_a_changed_file_of_the_same_size_is_read_again(self, tmp_path):
+        path = write_lines(tmp_path / "t.jsonl", [{"a": 1}])
+        assert read_typed(path).to_pydict() == {"a": [1]}
+        before = path.stat().st_mtime_ns
+        os.utime(write_lines(path, [{"a": 2}]), ns=(before, before + 1_000_000_000))
+        assert read_typed(path).to_pydict() == {"a": [2]}
 
     def test_nested_labels_are_one_sentence_and_other_columns_can_be_used(self, tmp_path):
         path = write_lines(tmp_path / "t.jsonl", [{"y": [1], "b": {"c": 1}, "a": 2}])
@@ -183,6 +191,14 @@ class TestExcel:
         row = f'<row r="{cell.lstrip("XFDA")}"><c r="{cell}"><v>1</v></c></row></sheetData>'.encode()
         replace_parts(path, {SHEET: lambda content: content.replace(b"</sheetData>", row)})
         with pytest.raises(InputError, match=r"more than 200 times as much|cannot be read as an Excel workbook"):
+            read_typed(path)
+
+    def test_parts_that_unpack_to_far_more_than_the_file_are_refused(self, tmp_path, monkeypatch):
+        path = write_sheet(tmp_path / "t.xlsx", [["a"], ["x" * 32_000]])
+        with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("xl/media/large.bin", bytes(10_000_000))
+        monkeypatch.setattr("compshift.data.untrusted.ALWAYS_ALLOWED_BYTES", 1_000_000)
+        with pytest.raises(InputError, match="more than 200 times as much: it is damaged or designed"):
             read_typed(path)
 
     def test_without_openpyxl(self, tmp_path, monkeypatch):

@@ -58,6 +58,31 @@ def test_balanced_weights_help_rare_groups(found):
     assert found.frame.loc["logistic-balanced", "average"] < found.frame.loc["logistic", "average"]
 
 
+def small_rows(**options):
+    """Rows of ``squares`` as the methods get them, and the setup of a comparison."""
+    X, y, a = squares(rare=20, frequent=60, **options)
+    setup = module._Setup(module.GroupSpace.from_cardinalities((3, 3)), (0,) * X.shape[1], 0, False)
+    return module._Rows(X, np.stack([y, a], axis=1)), setup
+
+
+def test_balanced_weights_have_a_mean_of_one():
+    rows, setup = small_rows()
+    weight = np.where(rows.codes[:, 0] == rows.codes[:, 1], 1 / 60, 1 / 20) * len(rows.codes) / 9
+    X = StandardScaler().fit_transform(rows.features)
+    expected = LogisticRegression(max_iter=1000).fit(X, rows.codes[:, 0], sample_weight=weight)
+    _, clf = module.COMPARED_METHODS["logistic-balanced"](rows, setup)
+    np.testing.assert_allclose(clf.coef_, expected.coef_, atol=1e-6)
+
+
+def test_the_training_prior_is_that_of_the_training_rows():
+    (rows, setup), (others, _) = small_rows(), small_rows(seed=1)
+    prepare, clf = module.COMPARED_METHODS["crm"](rows, setup)
+    (found,) = module._score("crm", rows, [others], setup).correct["crm-train-prior"]
+    expected = clf.set_prior("train").predict(prepare(others)) == others.codes[:, 0]
+    np.testing.assert_array_equal(found, expected)
+    assert (clf.set_prior("uniform").predict(prepare(others)) == others.codes[:, 0]).tolist() != expected.tolist()
+
+
 @pytest.mark.filterwarnings("ignore:. folds are used instead")
 def test_values_of_logistic_regression_match_a_reference():
     X, codes = make_data((2, 3), n=700, missing=())
@@ -215,6 +240,15 @@ def test_boosted_crm():
     assert (found.frame["average"] > 0.8).all(), found
 
 
+def test_boosted_crm_takes_categories_as_categories():
+    pytest.importorskip("lightgbm")
+    rows, setup = small_rows()
+    features = np.column_stack([rows.features[:, 0], np.arange(len(rows.codes)) % 4])
+    categories = setup._replace(categories=(0, 4))
+    _, clf = module.COMPARED_METHODS["crm-boosting"](rows._replace(features=features), categories)
+    assert clf._columns.categorical == (1,)
+
+
 def test_lc_and_sla_choose_their_ridge_on_held_out_groups():
     X, codes = make_data((3, 3), n=150, p=40)
     X = StandardScaler().fit_transform(X)
@@ -236,6 +270,13 @@ def test_lc_and_sla_choose_their_ridge_on_held_out_groups():
         scores.append(np.mean(accuracy))
     assert len(set(scores)) > 1
     assert scores[alphas.index(clf.alpha)] == pytest.approx(max(scores))
+
+
+def test_of_equally_accurate_ridges_the_nearest_to_the_typical_one_is_used():
+    rows, setup = small_rows()
+    rows = rows._replace(features=np.column_stack([np.eye(3)[rows.codes[:, 0]], np.eye(3)[rows.codes[:, 1]]]))
+    _, clf = module.COMPARED_METHODS["sla"](rows, setup)
+    assert clf.alpha == typical_alpha(6, np.ones(len(rows.codes)))
 
 
 def test_without_groups_to_hold_out_unseen_is_nan():

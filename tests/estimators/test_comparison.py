@@ -58,6 +58,14 @@ def test_numbers_match_a_slow_reference():
     np.testing.assert_allclose(found, list(expected.values()))
 
 
+@pytest.mark.parametrize(("n_rows", "worst"), [(9, 0.5), (10, 0.0)])
+def test_groups_of_ten_rows_count_for_the_worst_group(n_rows, worst):
+    group = np.repeat([0, 1], [n_rows, 20])
+    test = (np.arange(len(group)) % 2 == 0) & (group == 1)
+    found = summarise({"lc": MethodOutcome(test, test.astype(float), test, 1.0, 0)}, group, group, **NO_NOTES)
+    assert found.frame.loc["lc", ["worst", "worst_unseen"]].tolist() == [worst, worst]
+
+
 def test_the_best_on_held_out_groups_is_named():
     outcomes = {"logistic": outcome([1] * 4, [0.1, 0.2, 0.1, 0.2]), "sla": outcome([1] * 4, [0.7, 0.8, 0.8, 0.7])}
     expected = "On 4 held-out combinations, sLA does best: 75.0 % as the mean over groups."

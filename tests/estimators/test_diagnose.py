@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from compshift import AdditiveGaussian, AffineExtrapolation, CRMClassifier, GroupSpace, InputError
 from compshift.core.accuracy import Calibration
 from compshift.estimators import diagnose as diagnose_module
+from compshift.estimators import interactions
 from compshift.estimators.diagnose import diagnose
 from compshift.estimators.diagnosis import Difference
 
@@ -75,6 +76,18 @@ class TestAdditivity:
         assert found.additive == (means is ADDITIVE)
         assert np.isnan(found.bias_gap).all()
         assert np.isnan(found.pareto_k).all()
+
+    def test_the_last_ridge_before_the_likelihood_stops_rising_is_chosen(self):
+        rng = np.random.default_rng(0)
+        X, position = rng.normal(size=(120, 10)), np.arange(120) % 4
+        X[:, 0] += position
+        sample = interactions._GroupRows(X, position, np.full((120, 4), -np.log(4)), 1.0)
+        held_out = np.arange(120) % 5 == 0
+        fitting, judging = sample.part(np.flatnonzero(~held_out)), sample.part(np.flatnonzero(held_out))
+        likelihood = [judging.true_log_proba(np.eye(4), found).mean() for found in fitting.corrections(np.eye(4))]
+        best = int(np.argmax(likelihood))
+        assert 0 < best < len(likelihood) - 1
+        assert interactions._best_ridge(sample, held_out, np.eye(4)) == best
 
     def test_other_frequencies_and_a_strong_ridge_are_not_taken_for_interactions(self):
         clf = fitted(clf=CRMClassifier(3.0), share=[0.7, 0.1, 0.1, 0.1])
@@ -143,6 +156,9 @@ class TestNumbers:
         assert found.few_samples[0]
         assert found.effective_sample_size[0] < 30
         assert f"(0, 0) ({found.effective_sample_size[0]:.3g}" in found.verdict
+        light = replace(found, effective_sample_size=np.full(4, 500.0), pareto_k=np.array([0.8, 0.6, 0.6, 0.6]))
+        assert light.few_samples.tolist() == [True, False, False, False]  # the tail is heavy
+        assert replace(light, effective_sample_size=np.full(4, 5.0), pareto_k=np.full(4, 0.1)).few_samples.all()
         near = look(fitted(share=[0, 0.4, 0.3, 0.3]), share=[0, 0.4, 0.3, 0.3])
         assert not near.few_samples.any()
         assert "few samples" not in near.verdict

@@ -102,6 +102,15 @@ class TestEquations:
             expected = slow_probabilities(source, energies, source.log_prior, target)
             np.testing.assert_allclose(found[name], expected, atol=CLOSE)
 
+    @pytest.mark.parametrize("cardinalities", [(3, 2), (12, 7)])
+    def test_a_constant_in_all_biases_does_not_cost_precision(self, cardinalities):
+        rng = np.random.default_rng(3)
+        source = slow_source(rng, cardinalities)
+        energies = rng.normal(size=(10, source.space.width))
+        expected = slow_probabilities(source, energies, source.log_prior, 0)
+        shifted = replace(source, log_weight=source.log_weight + 1e6)
+        np.testing.assert_allclose(run(onnx_model(shifted), energies)["probabilities"], expected, atol=CLOSE)
+
     def test_sums_that_underflow_are_computed_again_in_log_space(self):
         """In each row the best column has no group, so that the scaled sums of the other columns underflow."""
         space = GroupSpace.from_cardinalities([12, 7])

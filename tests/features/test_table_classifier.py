@@ -42,6 +42,17 @@ def test_order_and_further_columns_do_not_matter(pipe):
     np.testing.assert_array_equal(pipe.predict_proba(other), pipe.predict_proba(TEST[list(TABLE)]))
 
 
+def test_categories_are_all_levels_of_training(pipe):
+    if pipe[0].energies == "linear":
+        pytest.skip("linear energies have a feature for each level")
+    job = pipe[0].transform(TABLE)["job"].cat.categories
+    levels = TABLE["job"].value_counts().index
+    assert job.tolist() == list(range(len(levels)))
+    last = pipe[0].transform(TABLE[TABLE["job"] == levels[-1]])["job"]
+    assert last.cat.categories.tolist() == job.tolist()
+    assert set(last.cat.codes) == {len(levels) - 1}
+
+
 def test_missing_columns_are_named(pipe):
     with pytest.raises(InputError, match=r"^X lacks the columns 'age', 'job', from which the features are made"):
         pipe.predict(TEST.drop(columns=["job", "age"]))

@@ -83,6 +83,15 @@ def test_frequent_levels_come_first_and_ties_are_sorted():
     assert (len(column.levels), column.rare) == (MAX_LEVELS, True)
 
 
+def test_rare_and_new_levels_share_a_feature_that_is_zero_for_missing_ones():
+    texts = pd.Series(["c", "b"] * 40 + [f"r{number:02}" for number in range(60)], dtype=object)
+    columns, _ = TableColumns.fit({"t": texts}, "linear", typed=True, chosen=True)
+    X = columns.transform({"t": pd.Series(["c", "r59", "new", None], dtype=object)})
+    assert columns.feature_names[-1] == "t (other)"
+    assert X[:, -1].tolist() == [0, 1, 1, 0]
+    assert X[:, :-1].sum(axis=1).tolist() == [1, 0, 0, 0]
+
+
 @pytest.mark.parametrize("energies", ["linear", "boosted"])
 def test_a_recipe_survives_json(energies):
     columns, _ = TableColumns.fit(TABLE, energies, typed=True)

@@ -49,6 +49,7 @@ def fitted(energies="linear"):
         ([f"Braund, {title} Owen Harris {row}" for row in range(20) for title in ("Mr.", "Mrs.")], False),
         ([f"{row} Main Street, Springfield" for row in range(50)], False),
         ([f"a b c {row}" for row in range(50)], False),
+        ([" ".join(4 * [f"word{row}"]) for row in range(50)], False),  # words that only their own row repeats
         ([], False),
     ],
 )
@@ -59,6 +60,13 @@ def test_language_is_told_from_ids_names_and_urls(texts, expected):
         columns, left_out = TableColumns.fit({"t": column}, "boosted", typed=True)
         assert [found.kind for found in columns.columns] == (["text"] if expected else [])
         assert left_out == ({} if expected else {"t": "text that differs in most rows"})
+
+
+def test_rows_anywhere_in_a_long_column_show_whether_it_is_language():
+    ids = pd.Series([f"Id {row:05x} {row:05X} End" for row in range(2500)])
+    texts = remarks(np.arange(7500) % 2)
+    assert is_language(pd.concat([ids, texts]))
+    assert not is_language(pd.concat([texts[:2500], ids, ids + "x", ids + "y"]))
 
 
 def test_components_are_those_of_scikit_learn():

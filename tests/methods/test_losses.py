@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compshift import GroupSpace, InputError
+from compshift.distributed import ALONE
+from compshift.methods.base import TrainingRows
 from compshift.methods.crm import CRM
+from compshift.methods.dfr import DFR
 from compshift.methods.erm import ERM
 from compshift.methods.group_dro import GroupDRO
 from compshift.methods.invariance import IRM, VREx
@@ -259,6 +262,37 @@ def test_sampling_of_groups():
     np.testing.assert_allclose(RWG().sampling(counts).weight, 1 / counts)
     assert SUBG().sampling(counts).limit == 3
     assert ERM().sampling(counts).weight is None
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_dfr_refits_the_last_layer_by_a_balanced_ridge_regression(seed):
+    rng = np.random.default_rng(seed)
+    group = np.repeat([0, 1, 2], [60, 30, 10])
+    X = rng.normal(size=(100, 2)) * [1, 30] + 5 * SEEN[group]
+
+    def batches():
+        yield {"features": torch.tensor(X)}, torch.tensor(group), torch.ones(100)
+
+    method = DFR(alpha=0.3)
+    fitted = model(method).double()
+    method.finish(fitted, TrainingRows(batches, task(np.bincount(group)), ALONE, 0))
+    found, X = fitted.head, X.astype(np.float32).astype(float)
+    weight = 1 / np.bincount(group)[group] / 3
+    logits = X @ found.weight.detach().numpy().T + found.bias.detach().numpy()
+    error = weight * (1 / (1 + np.exp(logits[:, 0] - logits[:, 1])) - SEEN[group][:, 0])
+    assert error.sum() == pytest.approx(0, abs=1e-4)
+    difference = (found.weight[1] - found.weight[0]).detach().numpy()
+    gradient = error @ X + 0.3 * difference * X.std(axis=0) ** 2
+    np.testing.assert_allclose(gradient / X.std(axis=0), 0, atol=1e-3)
+    np.testing.assert_allclose(found.weight.sum(dim=0).detach(), 0, atol=1e-12)
+
+
+def test_a_step_number_is_drawn_in_proportion_to_the_length_of_the_run():
+    anneal = IRM.ranges["anneal"]
+    assert (anneal.steps, anneal.middle, anneal.middle_for(10_000)) == (10_000, 100, 100)
+    assert (anneal.middle_for(1000), anneal.middle_for(50_000), anneal.middle_for(10)) == (10, 500, 1)
+    draws = [anneal.draw(np.random.default_rng(seed), 20_000) for seed in range(20)]
+    assert draws == [max(1, int(2 * 10 ** np.random.default_rng(seed).uniform(0, 4))) for seed in range(20)]
 
 
 @settings(max_examples=10)

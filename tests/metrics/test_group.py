@@ -98,6 +98,11 @@ class TestCompositionalRisk:
         report = group_report(["a", "b"], ["a", "b"], [0, 1], np.log(np.full((2, 4), 0.25)))
         assert report.compositional_risk == pytest.approx(math.log(4))
 
+    def test_a_prior_is_restricted_to_groups_with_samples(self):
+        own = np.log([0.2, 0.7])
+        report = group_report(["a", "b"], ["a", "b"], [0, 1], own, prior={("a", 0): 0.1, ("a", 1): 0.5, ("b", 1): 0.4})
+        assert report.compositional_risk == pytest.approx(-(0.2 * own[0] + 0.8 * own[1]))
+
     def test_a_group_of_probability_zero_has_infinite_risk(self):
         assert group_report([0, 1], [0, 1], group_log_proba=[-np.inf, 0.0]).compositional_risk == math.inf
 

@@ -223,6 +223,12 @@ def test_bad_codes_raise(codes, sentence):
         new_head().set_train_groups(codes)
 
 
+@pytest.mark.parametrize("code", [[-1, 0], [0, -1], [9, 0], [0, 9]])
+def test_codes_without_a_value_raise_in_the_loss(code):
+    with pytest.raises(InputError, match="codes"):
+        new_head().loss(FEATURES[:2], [[0, 0], code])
+
+
 UNREADABLE = {
     "sparse": lambda values: values.to_sparse(),
     "meta": lambda values: values.to("meta"),

@@ -26,6 +26,17 @@ def test_a_state_dict_is_enough_to_predict(tmp_path):
     assert other.loss(features[:1], [[1, 2]]).item() == head.loss(features[:1], [[1, 2]]).item()
 
 
+def test_other_training_groups_need_new_biases():
+    _, head, _ = noisy_case()
+    features = torch.randn(6, 4)
+    head.extrapolate([features])
+    head.set_train_groups([[0, 0], [1, 1], [1, 2]], [5, 1, 1])
+    with pytest.raises(InputError, match="the bias was not computed yet: call extrapolate"):
+        head.log_prob(features)
+    head.extrapolate([features])
+    assert torch.isfinite(head.log_prob(features)).all()
+
+
 def test_casting_keeps_buffers_in_64_bits():
     _, head, _ = noisy_case()
     head.extrapolate([torch.randn(6, 4)])

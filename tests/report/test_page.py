@@ -14,6 +14,9 @@ import pytest
 from compshift._errors import InputError
 from compshift.core.groups import GroupSpace
 from compshift.data.audit import GroupCounts, audit_groups
+from compshift.metrics import group_report
+from compshift.metrics.evaluation import Evaluation
+from compshift.report.accuracy_section import GroupAccuracy, accuracy_blocks
 from compshift.report.bench_page import bench_page
 from compshift.report.grid import Cell, Grid
 from compshift.report.model_page import table_page
@@ -33,6 +36,7 @@ from compshift.report.page import (
     json_island,
     render_page,
 )
+from compshift.report.pool_section import _accuracy_words
 from tests.report.records import Made, write_results
 
 NASTY = (
@@ -267,6 +271,31 @@ def test_a_page_says_how_hyper_parameters_were_chosen(tmp_path, select, words):
     write_results(tmp_path / "out", Made(settings=settings))
     (facts,) = [block for block in bench_page(tmp_path / "out").sections[-1].blocks if isinstance(block, Facts)]
     assert dict(facts.pairs)["protocol"].startswith(words)
+
+
+def test_unseen_groups_come_first_in_a_heat_map():
+    pytest.importorskip("altair")
+    space = GroupSpace.from_cardinalities([2, 2])
+    groups, unseen = space.codes(np.arange(4)), np.array([False, True, False, True])
+    accuracy = np.array([[0.9, 0.8, 0.7, 0.6], [0.9, np.nan, 0.7, 0.6]])
+    results = GroupAccuracy(space, groups, unseen, np.full(4, 10), ("one", "other"), accuracy, 0.9)
+    (block,) = accuracy_blocks(results, "Accuracy.")
+    cells = block.charts[0].spec["layer"][0]
+    assert cells["encoding"]["y"]["sort"] == ["(0, 1)", "(1, 1)", "(0, 0)", "(1, 0)"]
+
+
+def test_groups_without_rows_do_not_count_in_the_accuracy_with_unlabelled_rows():
+    pytest.importorskip("altair")
+    space = GroupSpace.from_cardinalities([2, 2], names=["y", "a"])
+    y, a = [0, 0, 1, 1], [0, 1, 1, 1]  # no row of (1, 0)
+    plain, report = (group_report(y, predicted, a, space=space) for predicted in ([0, 1, 1, 0], [0, 0, 1, 0]))
+    nothing = np.full(4, np.nan)
+    evaluation = Evaluation(report, ("1 rows",) * 4, nothing, np.full((4, 3), np.nan), plain)
+    (words,) = _accuracy_words(evaluation, np.array([False, True, True, False]))
+    assert words == (
+        "With the unlabelled rows, accuracy changes from 0.0% to 100.0% on unseen groups on average, from 75.0% to "
+        "75.0% on seen groups on average, from 0.0% to 50.0% on the worst group."
+    )
 
 
 def test_missing_packages_are_named(monkeypatch):

@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compshift import InputError
+from compshift import GroupSpace, InputError
+from compshift.crm.fit import Setting
+from compshift.crm.held_out import CombinationScores
 from compshift.data.gaussians import AdditiveGaussians
 from compshift.studies.growth import (
     GrowthCase,
@@ -103,6 +105,25 @@ def test_the_axis_is_logarithmic_for_more_than_two_attributes(tmp_path, monkeypa
     )
     scales = {panel.get_title(): panel.get_xscale() for panel in saved[0].axes}
     assert scales == {"$m = 2$, $d = 10$": "linear", "$m = 7$, $d = 2$": "log"}
+
+
+def test_the_alpha_that_is_good_on_unseen_and_on_seen_groups_is_chosen(monkeypatch):
+    def scored(_, fold, path, *__, **___):
+        unseen, seen = ([[value] * len(fold) for value in values] for values in ((0.9, 0.7, 0.2), (0.1, 0.6, 0.95)))
+        settings = tuple(Setting(params, "extrapolated") for params in path)
+        return CombinationScores(settings, np.array(unseen), np.array(seen), fold, np.full((3, 13, 2), np.nan))
+
+    monkeypatch.setattr("compshift.studies.growth.combination_scores", scored)
+    rng, space = np.random.default_rng(0), GroupSpace.from_cardinalities([3, 3])
+    codes = space.codes(np.arange(90) % 9)
+    assert choose_alpha(rng.normal(size=(90, 2)), codes, space, (0.01, 0.1, 1.0), rng) == 0.1
+
+
+def test_groups_outside_the_hull_do_not_count_as_unseen():
+    outcome = run_case(GrowthCase(2, 4, 0.2, 0, n_train=90))
+    assert outcome.groups_kept == 3
+    assert outcome.share_inside == 3 / 16  # the hull of these three groups has no other group
+    assert math.isnan(outcome.accuracy_unseen)
 
 
 @pytest.mark.slow
