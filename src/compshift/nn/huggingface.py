@@ -139,17 +139,13 @@ def small_file(name: str, file: str, kind: type[Kind]) -> Kind | None:
     path = cached_file(name, file, **{f"_raise_exceptions_for_{error}": False for error in ignored})
     if path is None:
         return None
+    which, remedy = f"the file {file!r} of the model {name!r}", "download the model again"
     try:
         content = parse_json(Path(path).read_bytes())
     except ValueError as error:
-        raise LoadingError(
-            f"the file {file!r} of the model {name!r} is not valid JSON ({error}): download the model again"
-        ) from None
+        raise LoadingError(f"{which} is not valid JSON ({error}): {remedy}") from None
     if not isinstance(content, kind):
-        wanted = "object" if kind is dict else "list"
-        raise LoadingError(
-            f"the file {file!r} of the model {name!r} must hold a JSON {wanted}: download the model again"
-        )
+        raise LoadingError(f"{which} must hold a JSON {'object' if kind is dict else 'list'}: {remedy}")
     return content
 
 
