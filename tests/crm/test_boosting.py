@@ -265,15 +265,15 @@ class TestFit:
         assert np.abs(proba(few, np.where(codes[:500, 0] == 1, 5.0, 1.0)) - plain).max() > 0.01
 
     def test_held_out_samples_count_by_their_weight(self):
-        """A quarter of the samples of each group, of weight 2, have the energies of another class."""
+        """Three quarters of the samples of each group, of weight 2, have the energies of their class."""
         space = GroupSpace.from_cardinalities([2, 2])
         codes = np.repeat(space.codes(np.arange(4)), 40, axis=0)
         wrong = np.arange(160) % 4 == 0
         shown = np.column_stack([np.where(wrong, 1 - codes[:, 0], codes[:, 0]), codes[:, 1]])
-        data = coded_samples(np.zeros((160, 1)), codes, space, np.where(wrong, 2.0, 1.0))
+        data = coded_samples(np.zeros((160, 1)), codes, space, np.where(wrong, 1.0, 2.0))
         trial = _Trial(-3 * space.one_hot(shown)[None], np.arange(160), np.zeros(160, dtype=bool), np.arange(4))
         (found,) = table_energies._hold_out(data, [trial], 1, "uniform")
-        np.testing.assert_allclose(found.seen, 30 / 50)
+        np.testing.assert_allclose(found.seen, 60 / 70)
         assert np.isnan(found.accuracy).all()
 
     @pytest.mark.parametrize("scale", [1e-150, 1e150])
@@ -535,17 +535,17 @@ class TestKindsOfEnergies:
         """Of equally accurate settings the first is used."""
         assert (np.diff(linear.cv_results_["alpha"]) < 0).all()
 
-    @pytest.mark.filterwarnings("ignore::UserWarning")
     def test_accuracy_is_expected_of_groups_inside_the_hull_only(self):
         rng = np.random.default_rng(0)
-        codes = rng.integers(3, size=(600, 2))
-        outside = (codes == 2).any(axis=1) & ~(codes == 2).all(axis=1)
+        codes = rng.integers(4, size=(900, 2))
+        outside = (codes == 3).sum(axis=1) == 1
         kept = ~outside & (codes != (0, 0)).any(axis=1)
-        X = codes @ rng.normal(size=(2, 5)) + rng.normal(size=(600, 5))
+        X = codes @ rng.normal(size=(2, 5)) + rng.normal(size=(900, 5))
         clf = CRMBoostingClassifier(energies="linear", prior="hull").fit(
             X[kept], codes[kept, 0], attributes=codes[kept, 1]
         )
-        assert clf._model.expected is None or np.isnan(clf._model.expected[~clf.inside_hull_]).all()
+        assert (~clf.inside_hull_).sum() == 6
+        assert clf.expected_group_accuracy_[["y", "a"]].to_numpy().tolist() == [[0, 0]]
 
     def test_features_of_mixed_columns(self):
         """A feature per number, per category and per column with gaps, by a loop."""

@@ -128,3 +128,13 @@ def test_a_pipe_raises_and_is_not_opened_as_an_image(tmp_path):
     os.mkfifo(tmp_path / "a.jpg")
     with pytest.raises(BrokenImageError, match="not a regular file"):
         read_image(tmp_path / "a.jpg")
+
+
+@pytest.mark.parametrize("value", [b"\x19", b"\x1c"])
+def test_deeply_nested_footers_raise(tmp_path, value):
+    """Lists of lists, and structures in structures; each level takes one byte."""
+    content = value * 50_000 + bytes(50_000)
+    path = tmp_path / "deep.parquet"
+    path.write_bytes(b"PAR1" + content + len(content).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(ValueError, match="its footer is nested too deeply"):
+        list(column_chunks(path))

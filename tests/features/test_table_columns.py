@@ -34,6 +34,13 @@ def test_boosted_features_are_the_values():
     np.testing.assert_array_equal(columns.transform(TABLE), expected)
 
 
+def test_dates_beyond_the_range_of_nanoseconds():
+    table = {"day": pd.Series(["9999-12-31", "0001-01-01", None, "1970-01-02"], dtype=object)}
+    columns, _ = TableColumns.fit(table, "boosted", typed=False)
+    days = columns.transform(table)[:, 3]
+    np.testing.assert_array_equal(days, [2932896, -719162, np.nan, 1])
+
+
 def test_linear_features_are_standardised_and_complete():
     columns, _ = TableColumns.fit(TABLE, "linear", typed=True)
     assert columns.categorical == []

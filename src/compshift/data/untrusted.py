@@ -88,6 +88,9 @@ PATH_IN_SCHEMA, N_VALUES, UNCOMPRESSED_SIZE = 3, 5, 6  # of ColumnMetaData
 T_STOP, T_TRUE, T_FALSE, T_BYTE, T_DOUBLE, T_BINARY, T_LIST, T_SET, T_STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 12
 T_INTEGERS = (4, 5, 6)  # of 16, 32 and 64 bits
 
+MAX_FOOTER_DEPTH = 20
+"""Largest accepted depth of structures and lists inside one another in a Parquet footer."""
+
 
 class ColumnChunk(NamedTuple):
     """Sizes of one column in one row group of a Parquet file."""
@@ -140,8 +143,6 @@ class _ThriftReader:
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
         """Read a structure and return its fields by id."""
-        if depth > 20:
-            raise ValueError("its footer is nested too deeply")
         found: dict[int, Any] = {}
         number = 0
         while (header := self._byte()) & 15 != T_STOP:
@@ -151,6 +152,8 @@ class _ThriftReader:
         return found
 
     def _value(self, kind: int, depth: int) -> Any:
+        if depth > MAX_FOOTER_DEPTH:
+            raise ValueError("its footer is nested too deeply")
         if kind in T_INTEGERS:
             return self._integer()
         if kind == T_BINARY:

@@ -106,12 +106,11 @@ class TableColumn:
             return as_numbers(column, self.name)[:, None]
         if self.kind == "boolean":
             return as_booleans(column, self.name)[:, None]
-        import pandas as pd
-
         times = as_times(column, self.name)
-        days = (times - pd.Timestamp(0)) / pd.Timedelta(days=1)
-        parts = (times.dt.year, times.dt.month, times.dt.day_of_week, days)
-        return np.column_stack([part.to_numpy(dtype=np.float64, na_value=np.nan) for part in parts])
+        parts = (times.dt.year, times.dt.month, times.dt.day_of_week)
+        since = times.to_numpy(dtype="datetime64[us]")  # nanoseconds cannot hold years such as 9999
+        days = np.where(np.isnat(since), np.nan, since.astype(np.int64) / 86_400e6)
+        return np.column_stack([*(part.to_numpy(dtype=np.float64, na_value=np.nan) for part in parts), days])
 
     @property
     def _n_parts(self) -> int:
