@@ -20,7 +20,7 @@ import numpy as np
 
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax, logsumexp, row_blocks
 
-PAIR_CELLS = 1 << 27
+PAIR_CELLS = 1 << 25
 """Target number of log-ratio differences in ``separability``; if there would be more, it skips samples."""
 
 MIN_PAIR_ROWS = 50

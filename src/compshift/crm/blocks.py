@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import cache, cached_property, reduce
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -82,9 +82,12 @@ class ArrayRows:
     weight: FloatArray  # (n,)
     block_rows: int = 0  # target samples per block, if above BLOCK_ROWS: large if merging contributions is expensive
 
-    @property
+    @cached_property
     def single_precision(self) -> ArrayRows | None:
-        """Copy with float32 features, or None if the matrix is too small for it to save time."""
+        """Copy with float32 features, or None if the matrix is too small for it to save time.
+
+        It is cached, because several fits may use the same samples one after the other.
+        """
         if self.features.size < MIN_SINGLE_PRECISION_CELLS:
             return None
         return replace(self, features=self.features.astype(np.float32))

@@ -46,6 +46,9 @@ SINGLE_PRECISION_GRADIENT = 1e-4
 """Largest scaled gradient entry at which the search switches to double precision. Single precision changes gradients by
 about 1e-6."""
 
+SINGLE_PRECISION_TOL = 3e-4
+"""Smallest ``tol`` at which a search may end in single precision: rounding then changes gradients by far less."""
+
 SINGLE_PRECISION_DECREASE = 3e-6
 """Decrease of the risk in one step below which the search switches to double precision. Single precision changes risks
 by about 1e-7."""
@@ -128,7 +131,7 @@ def solve(problem: Problem, *, tol: float, max_iter: int, start: Parameters | No
             "larger than the others, and rescale them"
         )
     with one_thread_for_scipy():
-        while not search.done or search.single_precision is not None:
+        while not search.done:
             norm_before, began_in_double = search.gradient_norm, search.single_precision is None
             search.lbfgs()
             if not search.done and began_in_double:  # Newton steps pay off only after L-BFGS in double precision
@@ -207,14 +210,17 @@ class _Search:
     def lbfgs(self) -> None:
         """Run L-BFGS until it converges, its line search fails, or it has taken ``NEWTON_AFTER`` steps.
 
-        The search uses double precision from the end of this run at the latest.
+        The search uses double precision from the end of this run at the latest, unless it has converged to a
+        ``tol`` for which single precision is sufficient.
         """
 
         def after_step(theta: FloatArray) -> None:
             decrease = self.value - self.last_value
             self.step_taken()
-            if self.single_precision is not None and (
-                self.last_norm <= SINGLE_PRECISION_GRADIENT or decrease < SINGLE_PRECISION_DECREASE
+            if (
+                self.single_precision is not None
+                and self.tol < SINGLE_PRECISION_TOL
+                and (self.last_norm <= SINGLE_PRECISION_GRADIENT or decrease < SINGLE_PRECISION_DECREASE)
             ):
                 self.single_precision = None
                 self.objective(theta)
@@ -227,9 +233,13 @@ class _Search:
             found = minimize(
                 self.objective, self.theta, jac=True, method="L-BFGS-B", callback=after_step, options=options
             )
-        self.theta, self.single_precision = found.x, None
+        self.theta = found.x
         self.value, gradient = self.objective(found.x)
         self.gradient_norm = self.norm(gradient)
+        if self.single_precision is not None and not (self.gradient_norm <= self.tol >= SINGLE_PRECISION_TOL):
+            self.single_precision = None
+            self.value, gradient = self.objective(found.x)
+            self.gradient_norm = self.norm(gradient)
 
     def newton(self) -> None:
         """Run the Newton–Krylov method, and keep its result if that lowers the gradient norm."""

@@ -53,10 +53,14 @@ MIN_POOL_ROWS = 1.0
 """Expected number of samples, labelled or not, below which the bias of a group is extrapolated instead of fitted."""
 
 ROUND_TOL = 3e-3
-"""Tolerance of the fits within rounds; the next round continues from them."""
+"""Tolerance of the fits of all rounds but the last; the next round continues from them."""
 
 STOP_CHANGE = 1e-3
 """Largest change of a frequency of the pool in one round at which EM stops."""
+
+FINAL_TOL = 3e-4
+"""Smallest tolerance of the fit of the last round. Its frequencies are exact only to about ``STOP_CHANGE``, so a more
+precise fit at these frequencies would cost time and mean nothing."""
 
 FREQUENCY_STEPS = 200
 """Maximum number of steps of ``pool_frequency``."""
@@ -142,24 +146,26 @@ def fit_with_pool(
     """Run EM from a fit to the labelled samples, ``fitted``, with the unlabelled samples ``pool`` (N, p).
 
     Return the fit after the last round, whose groups are those with expected samples, and the number of rounds. A
-    sample of the pool counts as much as an average labelled sample. The last fit is continued to ``tol``.
+    sample of the pool counts as much as an average labelled sample. The fit of the last round has the tolerance
+    ``tol``, if that is not below ``FINAL_TOL``.
     """
     n, space = len(rows.features), candidates.space
     groups = pool_groups(candidates)
     table = GroupTable.of(space, groups)
-    features = np.concatenate([rows.features, rows.standard.of(pool)])  # (n + N, p)
-    weight = np.concatenate([rows.weight * n, np.ones(len(pool))]) / len(features)
-    code = np.empty((len(features), space.width))  # expected one-hot codes
-    code[:n] = space._one_hot(rows.seen.codes)[rows.position]
+    samples = _with_pool(rows, pool)
+    features, code = samples.features, samples.position  # (n + N, p), (n + N, D)
     labelled = np.zeros(len(groups))
     labelled[space.locate(rows.seen.codes, groups)] = rows.frequency * n / len(features)
     frequency = np.full(len(groups), 1 / len(groups))
     bias = group_bias(fitted, table)
     anchor = rows.problem(params).anchor
-    solution, problem, done = fitted.solution, None, 0
-    while done < n_rounds:
-        energies = linear_energies(features[n:], solution.weight)  # (N, D)
+    energies = linear_energies(features[n:], fitted.solution.weight)  # (N, D)
+    final_tol, done, last = max(tol, FINAL_TOL), 0, n_rounds == 0
+    while not last:
         before, frequency = frequency, pool_frequency(energies, table, bias, frequency)
+        change = float(np.abs(frequency - before).max())
+        done += 1
+        last = change <= STOP_CHANGE or done == n_rounds
         log_score = np.log(frequency) - bias
         share = (len(pool) / len(features)) * _responsibility(energies, table, log_score)[1]
         active = np.flatnonzero((labelled + share) * len(features) >= MIN_POOL_ROWS)
@@ -167,7 +173,7 @@ def fit_with_pool(
         code[n:], share = _responsibility(energies, fitted_table, log_score[active])
         expected = labelled[active] + (len(pool) / len(features)) * share
         problem = ExpectedProblem(
-            ArrayRows(features, code, weight),
+            samples,
             fitted_table,
             expected / expected.sum(),
             params.alpha,
@@ -175,21 +181,40 @@ def fit_with_pool(
             spread=rows.standard.spread,
         )
         solution = solve(
-            problem, tol=max(tol, ROUND_TOL), max_iter=max_iter, start=Parameters(solution.weight, bias[active])
+            problem,
+            tol=final_tol if last else max(tol, ROUND_TOL),
+            max_iter=max_iter,
+            start=Parameters(fitted.solution.weight, bias[active]),
         )
         fitted = _as_step_one(problem, solution, rows, fitted)
-        bias = group_bias(fitted, table)
-        done += 1
+        energies, bias = fitted.energies[n:], group_bias(fitted, table)
+        logger.info("round %d: frequencies of the pool changed by up to %.1e", done, change)
         if watch is not None:
             watch(done, fitted)
-        change = float(np.abs(frequency - before).max())
-        logger.info("round %d: frequencies of the pool changed by up to %.1e", done, change)
-        if change <= STOP_CHANGE:
-            break
-    if problem is not None and not solution.gradient <= tol:
-        solution = solve(problem, tol=tol, max_iter=max_iter, start=solution.start)
-        fitted = _as_step_one(problem, solution, rows, fitted)
     return fitted, done
+
+
+def _with_pool(rows: StandardisedRows, pool: FloatArray) -> ArrayRows:
+    """Return labelled samples followed by the pool (N, p), with standardised features and weights that sum to 1.
+
+    Their positions are expected one-hot codes (n + N, D); those of the pool are left for the E-step to fill in.
+    """
+    n, n_all = len(rows.features), len(rows.features) + len(pool)
+    features = np.empty((n_all, pool.shape[1]))
+    code = np.zeros((n_all, rows.seen.space.width))
+    one_hot = rows.seen.space._one_hot(rows.seen.codes)
+
+    def fill_labelled(part: slice) -> None:
+        features[part] = rows.features[part]
+        code[part] = one_hot[rows.position[part]]
+
+    def fill_pool(part: slice) -> None:
+        features[n + part.start : n + part.stop] = rows.standard.of(pool[part])
+
+    for fill, count in ((fill_labelled, n), (fill_pool, len(pool))):
+        for _ in over_blocks(fill, count):
+            pass
+    return ArrayRows(features, code, np.concatenate([rows.weight * n, np.ones(len(pool))]) / n_all)
 
 
 def record_pool(clf: Any, model: CRMModel, pool: FloatArray) -> CRMModel:
