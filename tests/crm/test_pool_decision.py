@@ -8,7 +8,7 @@ from compshift.core.energy import linear_energies
 from compshift.crm.coded import coded_samples
 from compshift.crm.expected import with_gain
 from compshift.crm.fit import FitParams, StandardisedRows, step_one
-from compshift.crm.pool_decision import unseen_share, verdict
+from compshift.crm.pool_decision import MIN_DISTANCE, excess_distance, unseen_share, verdict
 
 SPACE = GroupSpace.from_cardinalities([4, 4], names=["y", "a"])
 UNSEEN = [0, 5, 10]
@@ -42,6 +42,7 @@ class TestDecision:
         assert decision.gain > decision.gain_error
         assert decision.reason.startswith("the pool is used: accuracy on 13 held-out groups changes by +")
         assert decision.unseen_share[1] > decision.false_share
+        assert decision.excess_distance < 0
         assert len(decision.held_out) == len(decision.seen) == 11
         X_new, new = samples(UNSEEN, 3000, 2)
         assert matched.score(X_new, new[:, 0]) > matched.without_unlabelled().score(X_new, new[:, 0])
@@ -70,6 +71,19 @@ class TestDecision:
             "far away": X.mean(axis=0) + 100 + rng.normal(size=(800, 10)),
         }[kind]
         assert not fit(pool).unlabelled_decision_.used
+
+    @pytest.mark.parametrize("distance", [4.0, 1e150])
+    def test_a_pool_further_away_than_held_out_groups_is_not_used(self, distance):
+        """Shifted along a direction in which training hardly varies, so the energies see nothing odd."""
+        X, codes = samples(SEEN, 650, 0)
+        pool, _ = samples(range(16), 800, 1)
+        flat = 0.1 * np.random.default_rng(2).normal(size=(len(X) + len(pool), 1))
+        X, pool = np.hstack([X, flat[: len(X)]]), np.hstack([pool, flat[len(X) :] + distance])
+        clf = CRMClassifierCV(alphas=[0.03], prior="hull", anchor="zero", bias="extrapolated")
+        decision = clf.fit(X, codes[:, 0], attributes=codes[:, 1], space=SPACE, unlabelled=pool).unlabelled_decision_
+        assert not decision.used
+        assert decision.reason.startswith("the pool is not used: its samples may be of another kind, because")
+        assert decision.excess_distance > 0
 
     def test_without_unseen_groups_there_is_nothing_to_learn(self):
         X, codes = samples(range(16), 600, 0)
@@ -131,6 +145,31 @@ class TestVerdict:
         accuracy = np.full((3, 2, 2), np.nan)
         accuracy[:, 0, 0] = [0.1, 0.9, 0.9]
         assert "one held-out group is too little" in verdict(accuracy, 1, 2).reason
+
+
+class TestExcessDistance:
+    def test_it_equals_a_loop(self):
+        rng = np.random.default_rng(0)
+        train, pool, held_out = (rng.normal(size=(n, 3)) for n in (30, 7, 9))
+
+        def logs(part):
+            near = [sorted(np.linalg.norm(train - row, axis=1))[:5] for row in part]
+            return [np.log(np.mean(row)) for row in near]
+
+        found, error = excess_distance(pool, held_out, train)
+        assert found == pytest.approx(np.mean(logs(pool)) - np.mean(logs(held_out)))
+        assert error == pytest.approx(np.sqrt(np.var(logs(pool)) / 7 + np.var(logs(held_out)) / 9))
+
+    def test_copies_of_training_samples_have_the_smallest_distance(self):
+        train = np.repeat([[0.0, 0.0], [3.0, 4.0]], 5, axis=0)
+        found, _ = excess_distance(train, np.array([[3.0, 0.0]]), train)
+        assert found == pytest.approx(np.log(MIN_DISTANCE * np.sqrt(2) / 3))
+
+    def test_many_samples_are_thinned(self):
+        rng = np.random.default_rng(0)
+        train, pool, held_out = (rng.normal(size=(n, 2)) for n in (9000, 9000, 4100))
+        assert excess_distance(pool, held_out, train)[0] == pytest.approx(0, abs=0.1)
+        assert excess_distance(3 * pool, held_out, train)[0] > 0.5
 
 
 def test_the_share_of_unseen_groups_is_estimated():

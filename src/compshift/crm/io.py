@@ -398,7 +398,7 @@ def _pool(candidates: Candidates, header: Mapping[str, Any], checked: Mapping[st
             return tuple(number(part) for part in value)
         return np.nan if value is None else value
 
-    decision = PoolDecision(**{name: number(stored["decision"][name]) for name in PoolDecision._fields})
+    decision = PoolDecision(**{name: number(stored["decision"].get(name)) for name in PoolDecision._fields})
     frequency = None
     if "pool_frequency" in checked:
         frequency = np.column_stack([checked["pool_frequency"], checked["pool_effective_rows"]])

@@ -74,6 +74,7 @@ class PoolDecision(NamedTuple):
     reason: str  # one sentence
     unseen_share: tuple[float, float, float] = (np.nan, np.nan, np.nan)  # estimated share of unseen groups; interval
     false_share: float = np.nan  # the same estimate for samples that include no unseen group
+    excess_distance: float = np.nan  # mean log distance to the nearest training samples, less that of held-out groups
     held_out: tuple[float, ...] = ()  # mean accuracy on held-out groups after each round, from round 0
     seen: tuple[float, ...] = ()  # mean accuracy on held-out samples of the other groups after each round
     gain: float = np.nan  # rise of the accuracy on held-out groups by the round with the best mean over all groups

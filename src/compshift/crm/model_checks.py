@@ -75,6 +75,8 @@ def _check_pool(pool: Any) -> None:
         raise InputError(
             f"pool held_out has {len(decision['held_out'])} entries but pool seen has {len(decision['seen'])}"
         )
+    excess = decision.get("excess_distance")  # older files do not have it
+    _require(excess is None or _is_number(excess), "pool excess_distance", excess)
     gain, error = decision["gain"], decision["gain_error"]
     _require(gain is None or (_is_number(gain) and -1 <= gain <= 1), "pool gain", gain)
     _require(error is None or (_is_number(error) and error >= 0), "pool gain_error", error)

@@ -1,8 +1,10 @@
 """Decide on held-out combinations whether a fit uses a pool of unlabelled samples.
 
 Unlabelled samples can mislead a fit: the pool may lack the unseen groups, or hold samples of another kind altogether.
-Two checks precede their use.
+Three checks precede their use.
 
+- *Are its samples of the same kind?* Groups that a fold holds out are further from the fold's training samples than
+  other groups are. The samples of the pool, most of them usually from seen groups, must not be clearly further away.
 - *Do unseen groups occur in the pool?* Their estimated total share must exceed the share that the same estimate finds
   where it is certainly 0: among held-out samples of seen groups.
 - *Does the pool help?* Each fold holds out some seen groups, which then are unseen groups with known labels. EM with
@@ -16,11 +18,13 @@ runs to its end.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
+from sklearn.neighbors import NearestNeighbors
 
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.candidates import Candidates
@@ -39,12 +43,25 @@ CLEAR_GAIN = 1.0
 SHARE_CONFIDENCE = 0.9
 """Coverage of the interval of the unseen groups' share in the pool."""
 
+NEIGHBOURS = 5
+"""Number of nearest training samples to which the distance of a sample is averaged."""
+
+CLEAR_EXCESS = 2.0
+"""Number of standard errors by which the samples of a pool may be further away than those of held-out groups."""
+
+MIN_DISTANCE = 1e-3
+"""Smallest distance that counts, per square root of the number of features: a copy of a training sample has none."""
+
+MAX_DISTANCE_ROWS = 4000
+"""Largest number of training samples, and of samples whose distance to them is measured."""
+
 
 class PoolTrial(NamedTuple):
     """Results of one fold."""
 
     accuracy: FloatArray  # (rounds + 1, 2, k) on held-out groups, and on held-out samples of other groups
     false_share: float  # estimated share of unseen groups among held-out samples of seen groups
+    excess_distance: tuple[float, float]  # ``excess_distance`` of the pool; NaN if the fold holds out no group
 
 
 def decide_on_pool(
@@ -85,15 +102,24 @@ def decide_on_pool(
         for number in range(int(fold.max()) + 1)
     )
     false_share = float(np.mean([trial.false_share for trial in trials]))
+    excess, error = (
+        float(np.nanmean(column)) for column in zip(*(trial.excess_distance for trial in trials), strict=True)
+    )
+    if not excess <= CLEAR_EXCESS * error:
+        reason = (
+            "the pool is not used: its samples may be of another kind, because their distance to the nearest training "
+            f"samples is {np.exp(min(excess, 99.0)):.3g} times that of held-out groups"
+        )
+        return PoolDecision(False, reason, share, false_share, excess)
     if share[1] <= false_share:
         reason = (
             f"the pool is not used: unseen groups may not occur in it (estimated share {share[0]:.1%}, at least "
             f"{share[1]:.1%}; {false_share:.1%} is found where there are none)"
         )
-        return PoolDecision(False, reason, share, false_share)
+        return PoolDecision(False, reason, share, false_share, excess)
     n_unseen = int(unseen.sum())
     return verdict(_by_round(trials), n_unseen, len(groups) - n_unseen)._replace(
-        unseen_share=share, false_share=false_share
+        unseen_share=share, false_share=false_share, excess_distance=excess
     )
 
 
@@ -146,8 +172,29 @@ def unseen_share(energies: FloatArray, candidates: Candidates, fitted: StepOne) 
     return float(np.exp(found.log_prior[1])), float(found.lower[1]), float(found.upper[1])
 
 
+def excess_distance(pool: FloatArray, held_out: FloatArray, train: FloatArray) -> tuple[float, float]:
+    """Return how much further from training samples (t, p) the samples of a pool are than those of held-out groups.
+
+    The distance of a sample is the mean distance to its ``NEIGHBOURS`` nearest training samples; the result is the
+    difference of the mean logarithms of these distances, and its standard error. Of more than ``MAX_DISTANCE_ROWS``
+    samples, evenly spaced ones are used.
+    """
+    chosen = [part[:: -(-len(part) // MAX_DISTANCE_ROWS)] for part in (train, pool, held_out)]
+    nearest = NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(chosen[0])), algorithm="brute").fit(chosen[0])
+    smallest = MIN_DISTANCE * np.sqrt(train.shape[1])
+    of_pool, of_held_out = (
+        np.log(np.maximum(nearest.kneighbors(part)[0].mean(axis=1), smallest)) for part in chosen[1:]
+    )
+    error = math.sqrt(of_pool.var() / len(of_pool) + of_held_out.var() / len(of_held_out))
+    return float(of_pool.mean() - of_held_out.mean()), error
+
+
 def _try_fold(fold: Fold, candidates: Candidates, pool: FloatArray, setting: Setting, max_iter: int) -> PoolTrial:
     """Fit a fold without and with the pool, and score every round. ``candidates`` are those of all samples."""
+    excess = np.nan, np.nan
+    if fold.unseen.any():
+        standard = fold.rows.standard
+        excess = excess_distance(standard.of(pool), standard.of(fold.X[fold.unseen]), fold.rows.features)
     fitted = step_one(fold.rows, setting.params, tol=FOLD_TOL, max_iter=max_iter)
     model = step_two(fold.candidates, fitted, tails=False)
     scores = [fold.accuracy(model, setting.bias, setting.offset)]
@@ -162,7 +209,7 @@ def _try_fold(fold: Fold, candidates: Candidates, pool: FloatArray, setting: Set
         fold.rows, fold.candidates, fitted, pool, setting.params, tol=FOLD_TOL, max_iter=max_iter, watch=score
     )
     scores += [scores[-1]] * (MAX_ROUNDS + 1 - len(scores))  # EM converged
-    return PoolTrial(np.stack(scores), false_share)
+    return PoolTrial(np.stack(scores), false_share, excess)
 
 
 def _false_share(energies: FloatArray, candidates: Candidates, fitted: StepOne) -> float:
