@@ -53,7 +53,8 @@ class Halves:
 def measure(draw: Draw, other: Draw) -> dict[str, dict]:
     """Accuracies of ERM, oracle, and CRMClassifierCV without and with each kind of pool; whether the pool was used.
 
-    An accuracy is a triple: the worst group, the mean over unseen groups, and the mean over all scored groups.
+    An accuracy is a triple: the worst group, the mean over unseen groups, and the mean over all scored groups. For a
+    pool that was used there is also the coverage of sets of coverage .9 of unseen groups, and their mean size.
     """
     warnings.simplefilter("ignore")
     found: dict[str, dict] = {}
@@ -65,6 +66,12 @@ def measure(draw: Draw, other: Draw) -> dict[str, dict]:
             accuracy = scored.accuracy(clf.predict(scored.X_test))
             return float(accuracy.min()), float(accuracy[scored.unseen].mean()), float(accuracy.mean())
 
+        def sets(clf, scored=scored) -> tuple[float, float]:
+            contains = clf.predict_set(scored.X_test).contains
+            covered = scored.by_group(contains[np.arange(len(contains)), scored.codes_test[:, 0]])
+            size = scored.by_group(contains.sum(axis=1))
+            return float(covered[scored.unseen].mean()), float(size[scored.unseen].mean())
+
         space = GroupSpace(("y", *draw.space.names[1:]), draw.space.values)
         clf = CRMClassifierCV(prior="hull").fit(
             draw.X, draw.codes[:, 0], attributes=draw.codes[:, 1:], space=space, unlabelled=halves.pool
@@ -75,6 +82,7 @@ def measure(draw: Draw, other: Draw) -> dict[str, dict]:
             "plain": score(clf.without_unlabelled()),
             "pool": score(clf),
             "used": clf.unlabelled_decision_.used,
+            "sets": [sets(clf.without_unlabelled()), sets(clf)] if clf.unlabelled_decision_.used else None,
         }
     return found
 
@@ -92,11 +100,14 @@ def table_rows(found: list[dict[str, dict]], mean) -> list[list[str]]:
             cells = [f"{values[:, column].mean():.3f} ({share[column]:.0%})" for column in range(2)]
             paired = values - by_method["plain"]
             less = [mean(paired[:, column]) for column in range(3)] if name == "pool" else [""] * 3
-            rows.append([label, *cells, f"{values[:, 2].mean():.3f}", *less])
+            sets = [one[kind]["sets"][name == "pool"] for one in found if one[kind]["used"]]
+            cells += [f"{values[:, 2].mean():.3f}", *less]
+            cells.append("{:.3f}, {:.2f}".format(*np.mean(sets, axis=0)) if sets else "")
+            rows.append([label, *cells])
     return rows
 
 
-COLUMNS = ["pool", "worst group", "unseen groups", "all groups", "worst: more", "unseen: more", "all: more"]
+COLUMNS = ["pool", "worst group", "unseen groups", "all groups", "worst: more", "unseen: more", "all: more", "sets"]
 
 
 def samples(n: int, groups: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -12,10 +12,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import tests.references as reference
-from compshift import CRMClassifier, CRMClassifierCV, GroupSpace, InputError
+from compshift import CRMClassifier, CRMClassifierCV, GroupSpace, InputError, load
 from compshift.core.energy import GroupTable, linear_energies
+from compshift.core.folds import row_folds
 from compshift.crm.coded import coded_samples
-from compshift.crm.fit import FitParams, StandardisedRows, step_one
+from compshift.crm.fit import CROSS_FIT_FOLDS, FitParams, StandardisedRows, step_one
 from compshift.crm.unlabelled import (
     FINAL_TOL,
     UNIFORM_SHARE,
@@ -283,10 +284,50 @@ class TestUse:
         with pytest.raises(InputError, match="unlabelled cannot be used if X is streamed"):
             CRMClassifier().fit(FeatureStore(tmp_path / "rows.parquet"), "y", attributes="a", unlabelled=X)
 
-    def test_prediction_sets_name_the_fit_that_has_them(self):
-        X, codes = labelled(500, bend=1.2)
-        pool, _ = gaussians(range(9), 600, 5, bend=1.2)
-        clf = fit(X, codes, pool, CRMClassifierCV(alphas=[0.05], prior="hull", use_unlabelled="always"))
-        with pytest.raises(InputError, match=r"clf.without_unlabelled\(\).predict_set\(X\)"):
-            clf.predict_set(X)
-        assert len(clf.without_unlabelled().predict_set(X[:3])) == 3
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, codes = labelled(900, bend=1.2)
+    pool, _ = gaussians(range(9), 900, 5, bend=1.2)
+    return fit(X, codes, pool, CRMClassifierCV(alphas=[0.05], prior="hull", use_unlabelled="always"))
+
+
+class TestPredictionSets:
+    def test_a_pool_makes_sets_smaller_and_covers_unseen_groups_more_often(self, fitted):
+        X_new, codes_new = gaussians(range(9), 4000, 6, bend=1.2)
+        group = SPACE.index(codes_new)
+
+        def coverage_and_size(clf):
+            sets = clf.predict_set(X_new, coverage=0.9)
+            covered = sets.contains[np.arange(len(X_new)), codes_new[:, 0]]
+            return np.array([covered[group == g].mean() for g in range(9)]), sets.sizes.mean()
+
+        coverage, size = coverage_and_size(fitted)
+        plain_coverage, plain_size = coverage_and_size(fitted.without_unlabelled())
+        seen = np.setdiff1d(np.arange(9), UNSEEN)
+        assert coverage[seen].min() > 0.85
+        assert coverage[list(UNSEEN)].mean() > plain_coverage[list(UNSEEN)].mean() + 0.03
+        assert size < 0.8 * plain_size
+
+    def test_out_of_fold_energies_come_from_em_without_the_fold(self, fitted):
+        X, codes = labelled(900, bend=1.2)
+        pool, _ = gaussians(range(9), 900, 5, bend=1.2)
+        data = coded_samples(X, codes, SPACE)
+        fold = row_folds(data.position, CROSS_FIT_FOLDS, np.random.default_rng(0))
+        held_out = fold == 2
+        rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
+        others, _ = rows.subset(np.flatnonzero(~held_out))
+        plain = step_one(others, FitParams(0.05), tol=1e-6, max_iter=1000)
+        found, _ = fit_with_pool(
+            others, data.candidates, plain, pool, FitParams(0.05), tol=1e-6, max_iter=1000, n_rounds=fitted.n_rounds_
+        )
+        expected = linear_energies(rows.features[held_out], found.solution.weight)
+        np.testing.assert_allclose(fitted._model.out_of_fold.energies[held_out], expected, atol=0.05)
+        alone = linear_energies(rows.features[held_out], plain.solution.weight)
+        assert np.abs(alone - expected).max() > 0.2
+
+    def test_sets_are_the_same_after_save_and_load(self, fitted, tmp_path):
+        fitted.save(tmp_path / "model.npz")
+        X_new, _ = gaussians(range(9), 50, 7, bend=1.2)
+        found = load(tmp_path / "model.npz").predict_set(X_new)
+        np.testing.assert_array_equal(found.p_values, fitted.predict_set(X_new).p_values)

@@ -38,7 +38,7 @@ from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, war
 from compshift.crm.pool_decision import decide_on_pool
 from compshift.crm.problem import TRANSFORMS, transformed, transformed_samples, warn_of_unequal_scales
 from compshift.crm.selection import SearchSpace, bias_reliability, choose, cv_results
-from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
+from compshift.crm.unlabelled import fit_unlabelled, pool_out_of_fold, read_pool, record_pool
 
 AUTO = "auto"
 """Value of a parameter that asks for its choice by cross-validation."""
@@ -253,6 +253,8 @@ class CRMClassifierCV(CRMClassifier):
                 fit_rows = fit_crm if data.incomplete is None else fit_incomplete
                 model = fit_rows(data, setting.params, tol=tol, max_iter=max_iter)
             model = self._completed(data, setting, model, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
+            if model.pool is not None and model.pool.n_rounds:
+                model = pool_out_of_fold(model, data, others, setting.params, max_iter=max_iter)
             model = model.with_transform(transform)
             self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)
             self._adopt(model, setting, data.n_targets, data.one_dimensional)
@@ -365,8 +367,8 @@ class CRMClassifierCV(CRMClassifier):
         """Return the model with out-of-fold energies and the expected accuracy on unseen groups.
 
         If the fit used unlabelled samples, both are computed for the fit without them. The expected accuracy of the
-        model is then that of the fit without them plus their gain on held-out groups; the model gets no out-of-fold
-        energies, which would need EM in every fold.
+        model is then that of the fit without them plus their gain on held-out groups; its out-of-fold energies are
+        those of ``pool_out_of_fold``.
         """
         use = model.pool
         if use is not None and use.plain is not None:

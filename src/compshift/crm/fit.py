@@ -8,7 +8,9 @@ processes and the batches of a network.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,13 +183,22 @@ def fit_crm(data: LabelledSamples, params: FitParams, *, tol: float, max_iter: i
     return replace(model, out_of_fold=out_of_fold)
 
 
-def with_out_of_fold(model: CRMModel, data: LabelledSamples, params: FitParams, *, max_iter: int) -> CRMModel:
-    """Return the model of ``data`` with out-of-fold energies, unless it has them already or attributes are missing."""
+def with_out_of_fold(
+    model: CRMModel, data: LabelledSamples, params: FitParams, fit_fold: FitFold | None = None, *, max_iter: int
+) -> CRMModel:
+    """Return the model of ``data`` with out-of-fold energies, unless it has them already or attributes are missing.
+
+    The energies of a fold come from ``fit_fold``, by default from step 1.
+    """
     if model.out_of_fold is not None or data.incomplete is not None:
         return model
     rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
-    params, start = params._replace(cross_fit=CROSS_FIT_FOLDS), warm_start(model, rows.standard)
-    energies, temperature, bias = _cross_fitted(rows, params, start, tol=CROSS_FIT_TOL, max_iter=max_iter)
+    start = warm_start(model, rows.standard)
+    if fit_fold is None:
+        fit_fold = partial(_solve_fold, params=params, tol=CROSS_FIT_TOL, max_iter=max_iter)
+    energies, temperature, bias = _cross_fitted(
+        rows, CROSS_FIT_FOLDS, start, fit_fold, tol=CROSS_FIT_TOL, max_iter=max_iter
+    )
     return replace(model, out_of_fold=OutOfFold.of(energies, rows.position, rows.weight, temperature, bias))
 
 
@@ -233,7 +244,10 @@ def step_one(
     problem = rows.problem(params)
     solution = solve(problem, tol=tol, max_iter=max_iter, start=problem.anchor if start is None else start)
     if params.cross_fit:
-        energies, temperature, bias = _cross_fitted(rows, params, solution.start, tol=tol, max_iter=max_iter)
+        fit_fold = partial(_solve_fold, params=params, tol=max(tol, CROSS_FIT_TOL), max_iter=max_iter)
+        energies, temperature, bias = _cross_fitted(
+            rows, params.cross_fit, solution.start, fit_fold, tol=tol, max_iter=max_iter
+        )
         energies = temperature * energies
     else:
         temperature, bias = 1.0, solution.bias
@@ -242,32 +256,37 @@ def step_one(
     return StepOne(solution, temperature, bias, problem.frequency, rows.seen, rows.standard, samples)
 
 
-def _cross_fitted(
-    rows: StandardisedRows, params: FitParams, start: Parameters, *, tol: float, max_iter: int
-) -> tuple[FloatArray, float, FloatArray]:
-    """Return out-of-fold energies (n, D), and the temperature and the biases (k,) that are fitted to them."""
-    energies = _out_of_fold_energies(rows, params, start, tol=max(tol, CROSS_FIT_TOL), max_iter=max_iter)
-    samples = ArrayRows(energies, rows.position, rows.weight)
-    problem = TemperatureProblem(samples, rows.seen, rows.frequency)
-    scaled = solve(problem, tol=tol, max_iter=max_iter, start=Parameters(np.ones((1, 1)), start.bias))
-    return energies, max(float(scaled.weight[0, 0]), 0.0), scaled.bias
+FitFold = Callable[[StandardisedRows, Parameters], FloatArray]
+"""Function that returns the weights (D, p) of linear energies fitted to some samples, searched from a start."""
 
 
-def _out_of_fold_energies(
-    rows: StandardisedRows, params: FitParams, start: Parameters, *, tol: float, max_iter: int
+def _solve_fold(
+    rows: StandardisedRows, start: Parameters, *, params: FitParams, tol: float, max_iter: int
 ) -> FloatArray:
-    """Return energies (n, D) of each sample by a fit to the other folds; every group is divided among the folds."""
-    fold = row_folds(rows.position, params.cross_fit, np.random.default_rng(0))
+    """Return the weights (D, p) of step 1."""
+    return solve(rows.problem(params), tol=tol, max_iter=max_iter, start=start).weight
+
+
+def _cross_fitted(
+    rows: StandardisedRows, n_folds: int, start: Parameters, fit_fold: FitFold, *, tol: float, max_iter: int
+) -> tuple[FloatArray, float, FloatArray]:
+    """Return energies (n, D) of each sample by a fit to the other folds, and the temperature and biases fitted to them.
+
+    Every group is divided among the folds.
+    """
+    fold = row_folds(rows.position, n_folds, np.random.default_rng(0))
     energies = np.empty((rows.seen.space.width, len(fold))).T
-    for number in range(params.cross_fit):
+    for number in range(n_folds):
         held_out = fold == number
         if not held_out.any():
             continue
         others, present = rows.subset(np.flatnonzero(~held_out))
-        kept = Parameters(start.weight, start.bias[present])
-        found = solve(others.problem(params), tol=tol, max_iter=max_iter, start=kept)
-        energies[held_out] = linear_energies(rows.features[held_out], found.weight)
-    return energies
+        weight = fit_fold(others, Parameters(start.weight, start.bias[present]))
+        energies[held_out] = linear_energies(rows.features[held_out], weight)
+    samples = ArrayRows(energies, rows.position, rows.weight)
+    problem = TemperatureProblem(samples, rows.seen, rows.frequency)
+    scaled = solve(problem, tol=tol, max_iter=max_iter, start=Parameters(np.ones((1, 1)), start.bias))
+    return energies, max(float(scaled.weight[0, 0]), 0.0), scaled.bias
 
 
 class StepTwoSums(NamedTuple):

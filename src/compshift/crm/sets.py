@@ -184,11 +184,6 @@ def prediction_sets(
 def _out_of_fold(clf: FittedCRM) -> OutOfFold:
     """Return the out-of-fold energies that prediction sets need; raise if the fit has none."""
     known = clf._model.out_of_fold
-    if getattr(clf, "n_rounds_", 0):
-        raise InputError(
-            "predict_set is not available for a fit that used unlabelled samples: use "
-            "clf.without_unlabelled().predict_set(X)"
-        )
     if known is None:
         raise InputError(
             "predict_set needs out-of-fold energies, which this model does not have: fit a CRMClassifierCV (`compshift "

@@ -34,7 +34,17 @@ from compshift.core.bias import energy_moments, extrapolated_bias, rows_worth_me
 from compshift.core.candidates import Candidates, uniform_log_prior
 from compshift.core.energy import GroupTable, group_expectations, linear_energies
 from compshift.crm.blocks import ArrayRows, over_blocks
-from compshift.crm.fit import FitParams, StandardisedRows, StepOne, StepTwoSums, step_one, step_two, step_two_sums
+from compshift.crm.fit import (
+    CROSS_FIT_TOL,
+    FitParams,
+    StandardisedRows,
+    StepOne,
+    StepTwoSums,
+    step_one,
+    step_two,
+    step_two_sums,
+    with_out_of_fold,
+)
 from compshift.crm.inputs import LabelledSamples, feature_matrix, is_streamed
 from compshift.crm.model import CRMModel, PoolDecision, PoolUse
 from compshift.crm.problem import ExpectedProblem
@@ -129,6 +139,26 @@ def fit_unlabelled(
     found, n_rounds = fit_with_pool(rows, data.candidates, fitted, pool, params, tol=tol, max_iter=max_iter)
     use = PoolUse(len(pool), n_rounds, decision, plain=plain)
     return replace(pool_model(rows, data.candidates, found), pool=use)
+
+
+def pool_out_of_fold(
+    model: CRMModel, data: LabelledSamples, pool: FloatArray, params: FitParams, *, max_iter: int
+) -> CRMModel:
+    """Return the model of ``data`` and the pool with out-of-fold energies of the labelled samples.
+
+    In every fold, the energies come from EM with the other labelled samples and the whole pool.
+    """
+    assert model.pool is not None
+    n_rounds = model.pool.n_rounds
+
+    def fit_fold(rows: StandardisedRows, start: Parameters) -> FloatArray:
+        fitted = step_one(rows, params, tol=CROSS_FIT_TOL, max_iter=max_iter, start=start)
+        found, _ = fit_with_pool(
+            rows, data.candidates, fitted, pool, params, tol=FINAL_TOL, max_iter=max_iter, n_rounds=n_rounds
+        )
+        return found.solution.weight
+
+    return with_out_of_fold(model, data, params, fit_fold, max_iter=max_iter)
 
 
 def fit_with_pool(
