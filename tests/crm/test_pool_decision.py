@@ -8,7 +8,7 @@ from compshift.core.energy import linear_energies
 from compshift.crm.coded import coded_samples
 from compshift.crm.expected import with_gain
 from compshift.crm.fit import FitParams, StandardisedRows, step_one
-from compshift.crm.pool_decision import MIN_DISTANCE, excess_distance, unseen_share, verdict
+from compshift.crm.pool_decision import MIN_DISTANCE, excess_distance, near_share, unseen_share, verdict
 
 SPACE = GroupSpace.from_cardinalities([4, 4], names=["y", "a"])
 UNSEEN = [0, 5, 10]
@@ -72,18 +72,27 @@ class TestDecision:
         }[kind]
         assert not fit(pool).unlabelled_decision_.used
 
-    @pytest.mark.parametrize("distance", [4.0, 1e150])
-    def test_a_pool_further_away_than_held_out_groups_is_not_used(self, distance):
+    @pytest.mark.parametrize(
+        ("distance", "shifted", "because"),
+        [
+            (4.0, slice(None), "only 0.0% of them are as close to training samples as half"),
+            (1e150, slice(None), "only 0.0% of them are as close to training samples as half"),
+            (4.0, slice(300, None), "their distance to the nearest training samples is"),
+        ],
+    )
+    def test_a_pool_far_away_is_not_used(self, distance, shifted, because):
         """Shifted along a direction in which training hardly varies, so the energies see nothing odd."""
         X, codes = samples(SEEN, 650, 0)
         pool, _ = samples(range(16), 800, 1)
         flat = 0.1 * np.random.default_rng(2).normal(size=(len(X) + len(pool), 1))
-        X, pool = np.hstack([X, flat[: len(X)]]), np.hstack([pool, flat[len(X) :] + distance])
+        X, pool = np.hstack([X, flat[: len(X)]]), np.hstack([pool, flat[len(X) :]])
+        pool[shifted, -1] += distance
         clf = CRMClassifierCV(alphas=[0.03], prior="hull", anchor="zero", bias="extrapolated")
         decision = clf.fit(X, codes[:, 0], attributes=codes[:, 1], space=SPACE, unlabelled=pool).unlabelled_decision_
         assert not decision.used
-        assert decision.reason.startswith("the pool is not used: its samples may be of another kind, because")
-        assert decision.excess_distance > 0
+        assert decision.reason.startswith(
+            f"the pool is not used: its samples may be of another kind, because {because}"
+        )
 
     def test_without_unseen_groups_there_is_nothing_to_learn(self):
         X, codes = samples(range(16), 600, 0)
@@ -145,6 +154,26 @@ class TestVerdict:
         accuracy = np.full((3, 2, 2), np.nan)
         accuracy[:, 0, 0] = [0.1, 0.9, 0.9]
         assert "one held-out group is too little" in verdict(accuracy, 1, 2).reason
+
+
+class TestNearShare:
+    def test_it_equals_a_loop(self):
+        rng = np.random.default_rng(0)
+        train, pool = rng.normal(size=(31, 3)), 2 * rng.normal(size=(40, 3))
+
+        def distance(row, others):
+            return np.mean(sorted(np.linalg.norm(others - row, axis=1))[:5])
+
+        median = np.median([distance(row, np.delete(train, i, axis=0)) for i, row in enumerate(train)])
+        expected = np.mean([distance(row, train) <= median for row in pool])
+        assert 0 < expected < 1
+        assert near_share(pool, train) == pytest.approx(expected)
+
+    def test_it_is_a_half_of_samples_like_those_of_training(self):
+        rng = np.random.default_rng(0)
+        train, pool = (rng.normal(size=(n, 2)) for n in (9000, 9000))
+        assert near_share(pool, train) == pytest.approx(0.5, abs=0.05)
+        assert near_share(pool + 10, train) == 0
 
 
 class TestExcessDistance:

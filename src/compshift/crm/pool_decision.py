@@ -3,8 +3,9 @@
 Unlabelled samples can mislead a fit: the pool may lack the unseen groups, or hold samples of another kind altogether.
 Three checks precede their use.
 
-- *Are its samples of the same kind?* Groups that a fold holds out are further from the fold's training samples than
-  other groups are. The samples of the pool, most of them usually from seen groups, must not be clearly further away.
+- *Are its samples of the same kind?* Some of them at least should be from seen groups, and lie as close to training
+  samples as these lie to each other. And groups that a fold holds out are further from the fold's training samples than
+  other groups are; the samples of the pool must not be clearly further away.
 - *Do unseen groups occur in the pool?* Their estimated total share must exceed the share that the same estimate finds
   where it is certainly 0: among held-out samples of seen groups.
 - *Does the pool help?* Each fold holds out some seen groups, which then are unseen groups with known labels. EM with
@@ -49,6 +50,9 @@ NEIGHBOURS = 5
 CLEAR_EXCESS = 2.0
 """Number of standard errors by which the samples of a pool may be further away than those of held-out groups."""
 
+MIN_NEAR_SHARE = 0.05
+"""Share of the pool that must be as close to training samples as half of the training samples are to each other."""
+
 MIN_DISTANCE = 1e-3
 """Smallest distance that counts, per square root of the number of features: a copy of a training sample has none."""
 
@@ -90,6 +94,13 @@ def decide_on_pool(
     if not (fold >= 0).any():
         reason = (
             "the pool is not used: no group can be held out to see whether it helps; use_unlabelled='always' uses it"
+        )
+        return PoolDecision(False, reason, share)
+    near = near_share(rows.standard.of(pool), rows.features)
+    if near < MIN_NEAR_SHARE:
+        reason = (
+            f"the pool is not used: its samples may be of another kind, because only {near:.1%} of them are as close to "
+            "training samples as half of the training samples are to each other"
         )
         return PoolDecision(False, reason, share)
     if isinstance(prior, str) and prior == "train":  # "train" gives held-out groups probability 0
@@ -172,21 +183,37 @@ def unseen_share(energies: FloatArray, candidates: Candidates, fitted: StepOne) 
     return float(np.exp(found.log_prior[1])), float(found.lower[1]), float(found.upper[1])
 
 
+def near_share(pool: FloatArray, train: FloatArray) -> float:
+    """Return the share of a pool that is as close to training samples (t, p) as half of these are to each other."""
+    pool, train = _thinned(pool), _thinned(train)
+    nearest = NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(train) - 1), algorithm="brute").fit(train)
+    return float((_log_distance(nearest, pool) <= np.median(_log_distance(nearest))).mean())
+
+
 def excess_distance(pool: FloatArray, held_out: FloatArray, train: FloatArray) -> tuple[float, float]:
     """Return how much further from training samples (t, p) the samples of a pool are than those of held-out groups.
 
-    The distance of a sample is the mean distance to its ``NEIGHBOURS`` nearest training samples; the result is the
-    difference of the mean logarithms of these distances, and its standard error. Of more than ``MAX_DISTANCE_ROWS``
-    samples, evenly spaced ones are used.
+    The result is the difference of the mean logarithms of distances, and its standard error.
     """
-    chosen = [part[:: -(-len(part) // MAX_DISTANCE_ROWS)] for part in (train, pool, held_out)]
-    nearest = NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(chosen[0])), algorithm="brute").fit(chosen[0])
-    smallest = MIN_DISTANCE * np.sqrt(train.shape[1])
-    of_pool, of_held_out = (
-        np.log(np.maximum(nearest.kneighbors(part)[0].mean(axis=1), smallest)) for part in chosen[1:]
-    )
+    train = _thinned(train)
+    nearest = NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(train)), algorithm="brute").fit(train)
+    of_pool, of_held_out = (_log_distance(nearest, _thinned(part)) for part in (pool, held_out))
     error = math.sqrt(of_pool.var() / len(of_pool) + of_held_out.var() / len(of_held_out))
     return float(of_pool.mean() - of_held_out.mean()), error
+
+
+def _thinned(rows: FloatArray) -> FloatArray:
+    """Return evenly spaced samples if there are more than ``MAX_DISTANCE_ROWS``."""
+    return rows[:: -(-len(rows) // MAX_DISTANCE_ROWS)]
+
+
+def _log_distance(nearest: NearestNeighbors, rows: FloatArray | None = None) -> FloatArray:
+    """Return the logarithm of the mean distance of each sample to its nearest training samples.
+
+    Without ``rows``, the samples are the training samples, which do not count as neighbours of themselves.
+    """
+    distance = nearest.kneighbors(rows)[0].mean(axis=1)
+    return np.asarray(np.log(np.maximum(distance, MIN_DISTANCE * math.sqrt(nearest.n_features_in_))))
 
 
 def _try_fold(fold: Fold, candidates: Candidates, pool: FloatArray, setting: Setting, max_iter: int) -> PoolTrial:
