@@ -144,6 +144,12 @@ def test_features_far_smaller_than_others_are_warned_of(spoil):
         CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
 
 
+def test_a_feature_that_is_zero_up_to_rounding_is_not_warned_of():
+    X = np.random.default_rng(0).normal(size=(30, 4)) * [1, 1, 1e-33, 1]
+    codes = np.array([[0, 0], [0, 1], [1, 1]])[np.arange(30) % 3]
+    CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])  # pytest would raise a warning
+
+
 @pytest.mark.parametrize("vanishing", [5e-324, 1e-320, 1e-309])
 @pytest.mark.parametrize("rows", ["some", "a group"])
 @pytest.mark.parametrize(

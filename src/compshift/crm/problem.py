@@ -178,10 +178,11 @@ def _add_and_max(one: Sums, other: Sums) -> Sums:
 def _warn_of_unequal_extents(mean: FloatArray, extents: FloatArray) -> None:
     """Warn if some features are so large that the ridge makes the smallest feature ineffective.
 
-    ``extents`` (2, p) are the largest deviations above and below the mean.
+    ``extents`` (2, p) are the largest deviations above and below the mean. Features that are constant up to rounding,
+    of themselves or of the median feature, do not count: some networks have outputs of 1e-33.
     """
     extent = extents.max(axis=0)
-    varies = extents.sum(axis=0) > ROUNDING * (np.abs(mean) + extent)
+    varies = extents.sum(axis=0) > ROUNDING * np.maximum(np.abs(mean) + extent, np.median(extent))
     if not varies.any():
         return
     small = int(np.argmin(np.where(varies, extent, np.inf)))
