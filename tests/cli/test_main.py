@@ -52,6 +52,24 @@ def test_version_and_help(tmp_path, call):
         assert call(command, "--help", cwd=tmp_path).returncode == 0
 
 
+def test_without_arguments_the_help_is_printed(tmp_path, call):
+    result = call(cwd=tmp_path)
+    assert result.returncode == 2
+    assert "Usage: compshift" in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("compshift pre", {"predict"}), ("compshift fit --al", {"--alpha"}), ("compshift datasets g", {"get"})],
+)
+def test_words_are_completed_for_a_shell(words, completed, tmp_path, call, monkeypatch):
+    monkeypatch.setenv("_COMPSHIFT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    result = call(cwd=tmp_path)
+    assert (result.returncode, set(result.out.split())) == (0, completed)
+
+
 def test_evaluate_prints_every_group(folder):
     result = run("evaluate", "m.safetensors", "birds.npz", cwd=folder)
     assert result.returncode == 0, result.stderr

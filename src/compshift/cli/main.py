@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
+from itertools import zip_longest
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -47,7 +48,6 @@ app = typer.Typer(
     name="compshift",
     help="Classifiers that keep working on combinations of attributes that are absent from the training data.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -104,7 +104,7 @@ def _check_empty(arguments: list[str]) -> None:
 
     Without this check the option would be ignored.
     """
-    for option, value in zip(arguments, [*arguments[1:], None], strict=True):
+    for option, value in zip_longest(arguments, arguments[1:]):
         name, equals, own = option.partition("=")
         if option == "--":
             return
