@@ -99,8 +99,8 @@ def decide_on_pool(
     near = near_share(rows.standard.of(pool), rows.features)
     if near < MIN_NEAR_SHARE:
         reason = (
-            f"the pool is not used: its samples may be of another kind, because only {near:.1%} of them are as close to "
-            "training samples as half of the training samples are to each other"
+            f"the pool is not used: its samples may be of another kind, because only {near:.1%} of them are as close "
+            "to training samples as half of the training samples are to each other"
         )
         return PoolDecision(False, reason, share)
     if isinstance(prior, str) and prior == "train":  # "train" gives held-out groups probability 0
