@@ -9,7 +9,7 @@ GALLERY := 1
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types check slow base browser bench hardening fuzz docs coverage duplicates clean
+.PHONY: help demo test lint format types check slow base dist installs browser bench hardening fuzz docs coverage duplicates clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -38,11 +38,24 @@ slow: $(VENV)/.dev ## the tests marked slow: several processes, kills, scheduler
 
 base: ## build the wheel, use it outside of this folder, and run the tests on it: no torch, no plots (TESTS_SHARE=3: a third)
 	$(MAKE) VENV=.venv-base .venv-base/.base
-	rm -rf build out/dist
-	.venv-base/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir out/dist .
-	.venv-base/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --force-reinstall out/dist/*.whl
+	rm -rf build out/base
+	.venv-base/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir out/base .
+	.venv-base/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --force-reinstall out/base/*.whl
 	.venv-base/bin/python tests/outside.py
 	TESTS_SHARE=$(TESTS_SHARE) .venv-base/bin/pytest -q -n 2 -m 'not slow' tests
+
+dist: $(VENV)/.dev ## build wheel and source distribution into out/dist, and check them and the files for GitHub
+	rm -rf build out/dist && mkdir -p out
+	$(BIN)/python -m build --outdir out/dist . > out/build.log 2>&1 || { cat out/build.log >&2; exit 1; }
+	$(BIN)/twine check --strict out/dist/*
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+
+installs: dist ## install both in a clean environment of every Python from 3.11 on that is found, and use them there
+	$(BIN)/python tests/installs.py
 
 browser: ## install Chromium and its driver, which the tests of pages need; without them these are skipped (Debian, Ubuntu)
 	{ command -v chromium && command -v chromedriver; } || { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium chromium-driver; }
