@@ -372,3 +372,17 @@ def test_a_page_can_be_printed(browser, tmp_path):
     assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     pdf = browser.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]
     assert len(pdf) > 10_000
+
+
+def test_a_grid_wider_than_a_phone_is_faded_until_its_end(browser, tmp_path):
+    space = GroupSpace.from_cardinalities([3, 20])
+    page = table_file(tmp_path, space, space.codes(np.arange(50)))
+    grid = "const grid = document.querySelector('.grid');"
+    browser.open(page, width=390)
+    assert browser.run(f"{grid} return grid.classList.contains('more')")
+    browser.run(f"{grid} grid.scrollLeft = grid.scrollWidth")
+    deadline = time.monotonic() + 10
+    while browser.run(f"{grid} return grid.classList.contains('more')"):
+        assert time.monotonic() < deadline, "the edge stays faded at the end"
+    browser.open(page, width=1600)
+    assert not browser.run(f"{grid} return grid.classList.contains('more')")

@@ -141,6 +141,8 @@ def render_page(page: Page) -> str:
         scripts.append("\n".join(_read(name) for name in ("hull.js", "explorer.js")))
     if any(isinstance(block, Charts) for block in blocks):
         scripts += [_vega(), _read("charts.js")]
+    if any(isinstance(block, Explorer | Charts | Numbers) for block in blocks):
+        scripts.append(_read("scroll.js"))
     return environment.get_template("page.html").render(
         page=page,
         version=__version__,
