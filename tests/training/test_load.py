@@ -9,7 +9,7 @@ from safetensors import safe_open
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 import compshift as cs
 from compshift.cli.main import main
@@ -132,13 +132,45 @@ def test_scaled_columns_of_a_table(tmp_path, monkeypatch):
     np.testing.assert_allclose(predictions(monkeypatch, tmp_path), pipe.predict_proba(CUSTOMERS))
 
 
+KNOWN = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [("numbers", make_pipeline(SimpleImputer(strategy="median"), StandardScaler()), NUMBERS)],
+        [
+            ("categories", make_pipeline(SimpleImputer(strategy="most_frequent"), KNOWN), ["job"]),
+            ("n", "drop", ["age"]),
+        ],
+        [
+            ("scaled", StandardScaler(), ["age"]),
+            ("categories", make_pipeline(SimpleImputer(strategy="constant", fill_value="clerk"), KNOWN), ["job"]),
+            ("mean", SimpleImputer(), ["income"]),
+        ],
+    ],
+)
+@pytest.mark.parametrize("scale", [False, True])
+def test_columns_prepared_by_scikit_learn(tmp_path, monkeypatch, columns, scale):
+    steps = [("columns", ColumnTransformer(columns)), *([("scale", StandardScaler())] if scale else [])]
+    pipe = fit(Pipeline([*steps, ("classifier", cs.CRMClassifier())]))
+    cs.save(pipe, tmp_path / "m.safetensors")
+    expected = pipe.predict_proba(CUSTOMERS)
+    np.testing.assert_allclose(cs.load(tmp_path / "m.safetensors").predict_proba(CUSTOMERS), expected)
+    np.testing.assert_allclose(predictions(monkeypatch, tmp_path), expected)
+
+
 @pytest.mark.parametrize(
     "step",
     [
-        ColumnTransformer([("numbers", SimpleImputer(), NUMBERS)]),
+        ColumnTransformer([("bounds", MinMaxScaler(), NUMBERS)]),
+        ColumnTransformer([("twice", StandardScaler(), ["age"]), ("again", SimpleImputer(), ["age"])]),
+        ColumnTransformer([("weighted", StandardScaler(), ["age"])], transformer_weights={"weighted": 2.0}),
+        ColumnTransformer([("first", OneHotEncoder(drop="first", sparse_output=False), ["age"])]),
+        ColumnTransformer([("strict", OneHotEncoder(sparse_output=False), ["age"])]),
         SimpleImputer(add_indicator=True),
         SimpleImputer(missing_values=-1.0),
-        make_pipeline(SimpleImputer(), StandardScaler()),
+        make_pipeline(MinMaxScaler(), StandardScaler()),
     ],
 )
 def test_other_steps_are_named(tmp_path, step):

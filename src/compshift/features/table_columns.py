@@ -65,6 +65,7 @@ class TableColumn:
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
     text: TextComponents | None = None  # for a column of the kind "text"
+    missing: str = ""  # level that a missing value of a category counts as, if any
 
     @classmethod
     def fit(cls, name: str, kind: str, column: Any, *, linear: bool) -> TableColumn:
@@ -119,7 +120,8 @@ class TableColumn:
 
     def _codes(self, column: Any) -> FloatArray:
         """Return the position of each value among the levels, (n,); NaN if the value is missing or not a level."""
-        number = {level: float(index) for index, level in enumerate(self.levels)}
+        number: dict[str | None, float] = {level: float(index) for index, level in enumerate(self.levels)}
+        number[None] = number.get(self.missing, np.nan)  # ``as_text`` returns None for a missing value
         return np.array([number.get(text, np.nan) for text in as_text(column, self.levels)])
 
     def _one_hot(self, column: Any) -> FloatArray:
@@ -175,6 +177,8 @@ class TableColumn:
         text = all(isinstance(level, str) for level in self.levels)
         if not text or len(set(self.levels)) < len(self.levels) or len(self.levels) > MAX_CATEGORIES:
             raise InputError(f"the levels of {self.name!r} must be at most {MAX_CATEGORIES} different texts")
+        if self.missing and self.missing not in self.levels:
+            raise InputError(f"missing values of {self.name!r} count as {shown(self.missing)}, which is not a level")
         if bool(self.levels) != (self.kind == "category"):
             raise InputError(f"{self.name!r} is a {self.kind} with {len(self.levels)} levels")
         if (self.text is not None) != (self.kind == "text"):

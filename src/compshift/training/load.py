@@ -6,8 +6,6 @@ from copy import copy
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from compshift._errors import InputError, an
 from compshift._files import check_path
 from compshift.crm import io as model_file
@@ -17,18 +15,16 @@ from compshift.crm.fitted import FittedCRM
 from compshift.crm.pipelines import without_scalers
 
 if TYPE_CHECKING:
-    from sklearn.impute import SimpleImputer
     from sklearn.pipeline import Pipeline
-
-    from compshift.features.recipe import Recipe
 
 
 def save(estimator: Any, path: str | PathLike[str]) -> None:
     """Write a fitted classifier, or a pipeline that ends in one, as a model file.
 
     ``compshift.load`` and the command line read the file, which contains no code. Before the classifier, a pipeline may
-    have a ``TableFeatures``, as ``table_classifier`` makes it, or scikit-learn's ``SimpleImputer`` fitted to a table of
-    numbers, and then a ``StandardScaler``, which becomes part of the classifier's weights.
+    have a ``TableFeatures``, as ``table_classifier`` makes it, or scikit-learn's ``SimpleImputer``, ``StandardScaler``,
+    ``OneHotEncoder(handle_unknown="ignore")`` or a ``ColumnTransformer`` of these, fitted to a table with named columns.
+    A ``StandardScaler`` right before the classifier becomes part of its weights.
 
     Parameters
     ----------
@@ -66,7 +62,9 @@ def save(estimator: Any, path: str | PathLike[str]) -> None:
     if not steps:
         clf.save(path)
         return
-    recipe = _recipe_of(steps)
+    from compshift.features.column_transformer import recipe_of
+
+    recipe = recipe_of(steps)
     if recipe is None:
         name, step = steps[-1]
         raise InputError(
@@ -79,38 +77,6 @@ def save(estimator: Any, path: str | PathLike[str]) -> None:
     clf = copy(clf)
     clf.__dict__.pop("feature_names_in_", None)  # the recipe has them
     clf.save(path, inputs=inputs)
-
-
-def _recipe_of(steps: list[tuple[str, Any]]) -> Recipe | None:
-    """Return a recipe that does the same as the steps before a classifier; None if there is no such recipe."""
-    from sklearn.impute import SimpleImputer
-
-    from compshift.features.table_classifier import TableFeatures
-
-    step = steps[0][1]
-    if len(steps) > 1:
-        return None
-    if isinstance(step, TableFeatures):
-        return step._recipe()
-    return _filled_numbers(step) if isinstance(step, SimpleImputer) else None
-
-
-def _filled_numbers(imputer: SimpleImputer) -> Recipe | None:
-    """Return the recipe that fills missing numbers as ``imputer`` does; None if there is no such recipe."""
-    from compshift.features.recipe import Recipe
-    from compshift.features.table_columns import TableColumn, TableColumns
-
-    names = [str(name) for name in getattr(imputer, "feature_names_in_", ())]
-    if not names or imputer.add_indicator or imputer.missing_values is not np.nan:
-        return None
-    filling = np.asarray(imputer.statistics_)
-    if filling.dtype.kind not in "fiu" or not np.isfinite(filling).all():
-        return None
-    columns = tuple(
-        TableColumn(name, "number", median=(float(value),), mean=(0.0,), scale=(1.0,))
-        for name, value in zip(names, filling, strict=True)
-    )
-    return Recipe("table", tuple(names), table=TableColumns("linear", columns))
 
 
 def load_file(path: str | PathLike[str]) -> Any:
