@@ -23,7 +23,7 @@ def save(estimator: Any, path: str | PathLike[str]) -> None:
 
     ``compshift.load`` and the command line read the file, which contains no code. Before the classifier, a pipeline may
     have a ``TableFeatures``, as ``table_classifier`` makes it, or scikit-learn's ``SimpleImputer``, ``StandardScaler``,
-    ``OneHotEncoder(handle_unknown="ignore")`` or a ``ColumnTransformer`` of these, fitted to a table with named columns.
+    ``OneHotEncoder(handle_unknown="ignore")`` or a ``ColumnTransformer`` of them, fitted to a table with named columns.
     A ``StandardScaler`` right before the classifier becomes part of its weights.
 
     Parameters
