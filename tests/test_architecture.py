@@ -13,7 +13,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "compshift"
 
 LAYERS = [
-    {"_errors", "_checks", "_files", "_lazy"},
+    {"_errors", "_checks", "_files", "_lazy", "_progress"},
     {"core"},
     {"distributed"},
     {"data", "metrics"},

@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from compshift._errors import ExtrapolationWarning as ExtrapolationWarning
     from compshift._errors import InputError as InputError
+    from compshift._progress import show_progress as show_progress
     from compshift.core.affine import extrapolate_additive as extrapolate_additive
     from compshift.core.groups import GroupSpace as GroupSpace
     from compshift.core.hull import AffineHull as AffineHull
@@ -59,6 +60,7 @@ __all__ = [
     "metrics",
     "nn",
     "save",
+    "show_progress",
     "table_classifier",
     "training",
 ]
@@ -91,6 +93,7 @@ __getattr__, __dir__ = lazy_names(
         "metrics": "compshift.metrics",
         "nn": "compshift.nn",
         "save": "compshift.training.load",
+        "show_progress": "compshift._progress",
         "table_classifier": "compshift.features.table_classifier",
         "training": "compshift.training",
     },

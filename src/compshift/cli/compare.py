@@ -65,11 +65,13 @@ def compare(
     Columns of a table become features as they are, as in `compshift fit --energies boosted`; methods that need complete
     numbers get medians, standardised columns and one feature per category, from the rows that they are fitted to.
     """
+    from compshift._progress import on_terminal, show_progress
     from compshift.cli.inputs import TableOptions, load_source, raw_table_features
     from compshift.crm.inputs import seed_of
     from compshift.data.table import SPLIT_COLUMN
     from compshift.data.table_files import column_names
 
+    show_progress(on_terminal())
     if not attributes:
         raise InputError("--attributes is empty: name the attributes that define the groups together with --target")
     chosen = None if methods is None else names(methods, "--methods")

@@ -248,6 +248,7 @@ def fit(
     With --path or --text, --backbone first computes the features, which are kept in --cache. With --unlabelled, the fit
     also uses rows without labels, in which groups that training lacks may occur.
     """
+    from compshift._progress import on_terminal, show_progress
     from compshift.cli.inputs import (
         TableOptions,
         cache_beside,
@@ -264,6 +265,7 @@ def fit(
     from compshift.features.recipe import portable_backbone
     from compshift.report.terminal import print_fit
 
+    show_progress(on_terminal())
     check_model_path(output, source, None if is_named_prior(prior) else prior, backbone, weights, unlabelled)
     cache_folder = cache or cache_beside(output)
     check_apart(cache_folder, source, root, backbone, unlabelled)

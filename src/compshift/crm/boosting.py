@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_count, check_fraction, check_positive
 from compshift._errors import InputError, check_name
+from compshift._progress import CallbackSupportMixin, reported_to_callbacks, with_callbacks
 from compshift.core.arrays import FloatArray
 from compshift.core.groups import GroupSpace
 from compshift.crm import io
@@ -30,7 +31,7 @@ MAX_LEAVES = 100_000
 """Largest number of leaves of a tree that LightGBM can grow, rounded down."""
 
 
-class CRMBoostingClassifier(FittedCRM):
+class CRMBoostingClassifier(CallbackSupportMixin, FittedCRM):
     r"""Classifier for tables with combinations of attributes that may be absent from the training data.
 
     As ``CRMClassifier``, but the energy of each attribute value is a sum of gradient-boosted trees (LightGBM), not a
@@ -157,6 +158,7 @@ class CRMBoostingClassifier(FittedCRM):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
+    @with_callbacks
     def fit(
         self,
         X: Any,
@@ -193,7 +195,7 @@ class CRMBoostingClassifier(FittedCRM):
         params, n_folds = self._check_parameters()
         if self.energies != "linear":
             import_lightgbm()
-        with restored_on_error(self), visible_log(self.verbose):
+        with reported_to_callbacks(self), restored_on_error(self), visible_log(self.verbose):
             self._columns: MixedColumns | None = None
             data = self._read(X, y, attributes, sample_weight, space)
             assert self._columns is not None

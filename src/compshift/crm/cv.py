@@ -13,6 +13,7 @@ from sklearn.model_selection import check_cv
 
 from compshift._checks import check_count, check_fraction, check_positive
 from compshift._errors import InputError, check_name
+from compshift._progress import CallbackSupportMixin, reported_to_callbacks, with_callbacks
 from compshift.core.arrays import IntArray
 from compshift.core.folds import combination_folds
 from compshift.core.groups import GroupSpace
@@ -44,7 +45,7 @@ AUTO = "auto"
 """Value of a parameter that asks for its choice by cross-validation."""
 
 
-class CRMClassifierCV(CRMClassifier):
+class CRMClassifierCV(CallbackSupportMixin, CRMClassifier):
     """``CRMClassifier`` with its settings chosen by accuracy on held-out combinations.
 
     Accuracy on seen groups says little about unseen groups: seen groups usually prefer the weakest ridge, whereas
@@ -189,6 +190,7 @@ class CRMClassifierCV(CRMClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
+    @with_callbacks
     def fit(
         self,
         X: Any,
@@ -223,7 +225,7 @@ class CRMClassifierCV(CRMClassifier):
         tol, max_iter = self._check_parameters()
         seed, n_jobs = seed_of(self.random_state), check_jobs(self.n_jobs)
         scoring = check_scoring(self.scoring)
-        with restored_on_error(self), visible_log(self.verbose):
+        with reported_to_callbacks(self), restored_on_error(self), visible_log(self.verbose):
             raw = self._read(X, y, attributes, sample_weight, space, missing=True)
             self._check_incomplete(raw)
             warn_of_unequal_scales(self, raw.X)

@@ -22,10 +22,11 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.stats import norm
 from scipy.stats import t as student
+from sklearn.utils.parallel import delayed
 
+from compshift._progress import in_parallel
 from compshift.core.accuracy import importance_accuracy
 from compshift.core.affine import extrapolation_leverage
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
@@ -135,10 +136,11 @@ def hold_out(
     space, groups = data.candidates.space, data.candidates.seen_groups
     fold = combination_folds(space, groups, min(len(groups), MAX_FOLDS), np.random.default_rng(seed))
     part = row_parts(data.position, seed)
-    found = Parallel(n_jobs=n_jobs)(
+    calls = [
         delayed(_hold_out)(data, fold == number, part == number % ROW_PARTS, setting, fitted, prior, max_iter)
         for number in range(int(fold.max()) + 1)
-    )
+    ]
+    found = in_parallel("expected accuracy of unseen groups", calls, n_jobs)
     nothing = np.full(len(groups), np.nan)
     accuracy, opinion, leverage = nothing.copy(), nothing.copy(), nothing.copy()
     for number, (scores, fold_opinion) in enumerate(found):

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
+from sklearn.utils.parallel import delayed
 
 from compshift._errors import InputError
+from compshift._progress import in_parallel
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.core.folds import ranks_in_group
@@ -131,12 +132,13 @@ def combination_scores(
     if isinstance(prior, str) and prior == "train":  # "train" gives held-out groups probability 0
         prior = "hull"
     n_folds = max(int(fold.max()) + 1, 1)  # if no group can be held out, samples still can
-    found = Parallel(n_jobs=n_jobs)(
+    calls = [
         delayed(_score_fold)(
             Fold(data, fold == number, part == number % ROW_PARTS, prior), descending, biases, max_iter, scorer
         )
         for number in range(n_folds)
-    )
+    ]
+    found = in_parallel("settings on held-out groups", calls, n_jobs)
     settings = tuple(Setting(params, bias) for params in path for bias in biases)
     fitted = [Setting(params, bias) for params in descending for bias in biases]
     order = [fitted.index(setting) for setting in settings]

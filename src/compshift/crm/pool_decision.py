@@ -24,9 +24,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.neighbors import NearestNeighbors
+from sklearn.utils.parallel import delayed
 
+from compshift._progress import in_parallel
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable, linear_energies, log_evidence
@@ -106,12 +107,13 @@ def decide_on_pool(
     if isinstance(prior, str) and prior == "train":  # "train" gives held-out groups probability 0
         prior = "hull"
     part = row_parts(data.position, seed)
-    trials: list[PoolTrial] = Parallel(n_jobs=n_jobs)(
+    calls = [
         delayed(_try_fold)(
             Fold(data, fold == number, part == number % ROW_PARTS, prior), data.candidates, pool, setting, max_iter
         )
         for number in range(int(fold.max()) + 1)
-    )
+    ]
+    trials: list[PoolTrial] = in_parallel("unlabelled samples on held-out groups", calls, n_jobs)
     false_share = float(np.mean([trial.false_share for trial in trials]))
     excess, error = (
         float(np.nanmean(column)) for column in zip(*(trial.excess_distance for trial in trials), strict=True)

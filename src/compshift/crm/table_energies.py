@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from compshift._progress import steps
 from compshift.core.accuracy import importance_accuracy
 from compshift.core.affine import extrapolation_leverage
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
@@ -194,11 +195,13 @@ def fit_table(
     if len(settings) == 1:  # nothing is chosen
         group_fold = np.full_like(group_fold, -1)
     trials = []
-    for fold in range(n_folds):
-        logger.info("fold %d of %d", fold + 1, n_folds)
-        trial = _try_fold(rows, fits, (group_fold == fold)[rows.position], part == fold)
-        if trial is not None:
-            trials.append(trial)
+    with steps("folds", n_folds) as advance:
+        for fold in range(n_folds):
+            logger.info("fold %d of %d", fold + 1, n_folds)
+            trial = _try_fold(rows, fits, (group_fold == fold)[rows.position], part == fold)
+            if trial is not None:
+                trials.append(trial)
+            advance()
     held_out = _hold_out(data, trials, len(settings), prior)
     score, first, chosen = mean_accuracies(held_out, candidates), 0, []
     for family in fits:

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError, an
+from compshift._progress import steps
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.bias import energy_moments, extrapolated_bias, rows_worth_merging
 from compshift.core.candidates import Candidates, uniform_log_prior
@@ -191,36 +192,38 @@ def fit_with_pool(
     anchor = rows.problem(params).anchor
     energies = linear_energies(features[n:], fitted.solution.weight)  # (N, D)
     final_tol, done, last = max(tol, FINAL_TOL), 0, n_rounds == 0
-    while not last:
-        before, frequency = frequency, pool_frequency(energies, table, bias, frequency)
-        change = float(np.abs(frequency - before).max())
-        done += 1
-        last = change <= STOP_CHANGE or done == n_rounds
-        log_score = np.log(frequency) - bias
-        share = (len(pool) / len(features)) * _responsibility(energies, table, log_score)[1]
-        active = np.flatnonzero((labelled + share) * len(features) >= MIN_POOL_ROWS)
-        fitted_table = GroupTable.of(space, groups[active])
-        code[n:], share = _responsibility(energies, fitted_table, log_score[active])
-        expected = labelled[active] + (len(pool) / len(features)) * share
-        problem = ExpectedProblem(
-            samples,
-            fitted_table,
-            expected / expected.sum(),
-            params.alpha,
-            anchor=anchor,
-            spread=rows.standard.spread,
-        )
-        solution = solve(
-            problem,
-            tol=final_tol if last else max(tol, ROUND_TOL),
-            max_iter=max_iter,
-            start=Parameters(fitted.solution.weight, bias[active]),
-        )
-        fitted = _as_step_one(problem, solution, rows, fitted)
-        energies, bias = fitted.energies[n:], group_bias(fitted, table)
-        logger.info("round %d: frequencies of the pool changed by up to %.1e", done, change)
-        if watch is not None:
-            watch(done, fitted)
+    with steps("rounds with unlabelled samples", n_rounds) as advance:
+        while not last:
+            before, frequency = frequency, pool_frequency(energies, table, bias, frequency)
+            change = float(np.abs(frequency - before).max())
+            done += 1
+            last = change <= STOP_CHANGE or done == n_rounds
+            log_score = np.log(frequency) - bias
+            share = (len(pool) / len(features)) * _responsibility(energies, table, log_score)[1]
+            active = np.flatnonzero((labelled + share) * len(features) >= MIN_POOL_ROWS)
+            fitted_table = GroupTable.of(space, groups[active])
+            code[n:], share = _responsibility(energies, fitted_table, log_score[active])
+            expected = labelled[active] + (len(pool) / len(features)) * share
+            problem = ExpectedProblem(
+                samples,
+                fitted_table,
+                expected / expected.sum(),
+                params.alpha,
+                anchor=anchor,
+                spread=rows.standard.spread,
+            )
+            solution = solve(
+                problem,
+                tol=final_tol if last else max(tol, ROUND_TOL),
+                max_iter=max_iter,
+                start=Parameters(fitted.solution.weight, bias[active]),
+            )
+            fitted = _as_step_one(problem, solution, rows, fitted)
+            energies, bias = fitted.energies[n:], group_bias(fitted, table)
+            logger.info("round %d: frequencies of the pool changed by up to %.1e", done, change)
+            if watch is not None:
+                watch(done, fitted)
+            advance()
     return fitted, done
 
 

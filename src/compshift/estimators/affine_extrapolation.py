@@ -12,6 +12,7 @@ from sklearn.utils.validation import has_fit_parameter, validate_data
 
 from compshift._checks import changed_names_error, check_count, check_positive, check_unmasked, unreadable_error
 from compshift._errors import InputError, InputTypeError, an, check_name
+from compshift._progress import CallbackSupportMixin, reported_to_callbacks, with_callbacks
 from compshift.core.affine import WEIGHTS, affine_log_posterior, affine_weights, log_floored, log_partition
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
@@ -51,7 +52,7 @@ WARN_FLOORED_SHARE = 0.5
 """A fit warns if more than this share of the probabilities is below the floor."""
 
 
-class AffineExtrapolation(GroupClassifier):
+class AffineExtrapolation(CallbackSupportMixin, GroupClassifier):
     r"""Extend any probabilistic classifier to combinations of attributes that are absent from the training data.
 
     The estimator learns to predict the seen groups. If energies are additive, the posteriors of the seen groups
@@ -182,6 +183,7 @@ class AffineExtrapolation(GroupClassifier):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    @with_callbacks
     def fit(
         self, X: Any, y: Any, *, attributes: Any = None, sample_weight: Any = None, space: GroupSpace | None = None
     ) -> Self:
@@ -212,7 +214,7 @@ class AffineExtrapolation(GroupClassifier):
             something other than probabilities.
         """
         alpha, cv = self._check_parameters(sample_weight is not None)
-        with restored_on_error(self):
+        with reported_to_callbacks(self), restored_on_error(self):
             data = self._read(X, y, attributes, sample_weight, space)
             X, position, weight, candidates = data.X, data.position, data.sample_weight, data.candidates
             _check_candidates(candidates)

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -20,10 +19,12 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.parallel import delayed
 from threadpoolctl import threadpool_limits
 
 from compshift._checks import check_count, check_flag, check_fraction, check_list, check_same_order, check_same_rows
 from compshift._errors import InputError, an, check_name, listing
+from compshift._progress import in_parallel
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import read_columns
 from compshift.core.folds import combination_folds
@@ -265,7 +266,7 @@ def _compared(
     for number, rows in enumerate(stays):
         parts.append((train.take(fold != number), [train.take(fold == number), test.take(rows)]))
     tasks = [(name, *part) for name in names for part in parts]
-    scored = Parallel(n_jobs=n_jobs)(delayed(_score)(*task, setup) for task in tasks)
+    scored = in_parallel("methods and folds", [delayed(_score)(*task, setup) for task in tasks], n_jobs)
     present, test_group = setup.space.distinct(test.codes)
     outcomes = {}
     for start in range(0, len(scored), len(parts)):

@@ -16,10 +16,11 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
-from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.parallel import delayed
 
 from compshift._checks import check_numbers
 from compshift._errors import InputError, InputTypeError, reason, shown
+from compshift._progress import in_parallel
 from compshift.core.affine import inverse_temperature, log_floored, log_loss, value_weights
 from compshift.core.arrays import FloatArray, IntArray, log_softmax
 from compshift.core.candidates import Candidates
@@ -52,7 +53,9 @@ class GroupFits:
         """Return out-of-fold probabilities (n, k), and a clone fitted to all rows."""
         parts = [np.flatnonzero(folds == fold) for fold in range(int(folds.max()) + 1)]
         jobs = [delayed(self._held_out)(rows) for rows in parts]
-        *held_out, estimator = Parallel(n_jobs=n_jobs)([*jobs, delayed(self._fit)(np.arange(len(self.X)))])
+        *held_out, estimator = in_parallel(
+            "fits of the estimator", [*jobs, delayed(self._fit)(np.arange(len(self.X)))], n_jobs
+        )
         proba = np.empty((len(self.X), int(self.position.max()) + 1))
         for rows, part in zip(parts, held_out, strict=True):
             proba[rows] = part

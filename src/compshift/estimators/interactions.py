@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compshift._progress import steps
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax
 from compshift.core.folds import row_folds
 from compshift.crm.blocks import one_thread_for_scipy
@@ -63,7 +64,7 @@ def compare_corrections(
     identity = np.eye(len(one_hot))
     fold = row_folds(position, n_folds, random)
     additive, saturated = np.empty(len(X)), np.empty(len(X))
-    with one_thread_for_scipy():
+    with one_thread_for_scipy(), steps("folds", n_folds) as advance:
         for number in range(n_folds):
             held_out = rows.part(np.flatnonzero(fold == number))
             others = rows.part(np.flatnonzero(fold != number))
@@ -72,6 +73,7 @@ def compare_corrections(
                 ridge = _best_ridge(others, inner, codes)
                 correction = next(islice(others.corrections(codes), ridge, None))
                 result[fold == number] = held_out.true_log_proba(codes, correction)
+            advance()
     return CorrectionLikelihoods(entries_at(log_proba, position), additive, saturated)
 
 
