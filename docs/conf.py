@@ -14,7 +14,8 @@ author = "the compshift contributors"
 copyright = author  # noqa: A001
 version = release = compshift.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "commands", "fields"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "commands", "fields", "notebook"]
+notebook_pages = ["tutorial"]
 exclude_patterns = ["_extensions", *(f"gallery/**/*.{ending}" for ending in ("ipynb", "py", "md5", "json", "zip"))]
 smartquotes_action = "D"  # convert dashes only; quotes stay as typed
 
