@@ -18,7 +18,7 @@ FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$\n?", re.M | re.S)
 PAGE_LINK = re.compile(r"\]\(([\w/-]+)\.md(#[\w-]+)?\)")
 COMMENT = re.compile(r"<!--.*?-->\n*", re.S)
 TIMEOUT = 300
-"""Seconds that a cell may take."""
+"""Seconds that the start of a kernel, or a cell, may take."""
 
 
 def as_notebook(page: str) -> Any:
@@ -54,9 +54,13 @@ def write_notebooks(app: Sphinx, error: Exception | None) -> None:
     for name in app.config.notebook_pages:
         notebook = as_notebook(Path(app.srcdir, f"{name}.md").read_text(encoding="utf-8"))
         with tempfile.TemporaryDirectory() as folder:
-            client = NotebookClient(notebook, timeout=TIMEOUT, resources={"metadata": {"path": folder}})
-            client.create_kernel_manager().transport = "ipc"  # the default, TCP, warns that others can listen
+            resources = {"metadata": {"path": folder}}
+            client = NotebookClient(notebook, timeout=TIMEOUT, startup_timeout=TIMEOUT, resources=resources)
             client.execute(env={**os.environ, "COLUMNS": "100"})
+        for cell in notebook.cells:
+            for output in cell.get("outputs", []):
+                if output.output_type == "stream":  # a warning names the file of its cell, which is different each time
+                    output.text = re.sub(r"\S*ipykernel_\S+\.py:\d+", f"{name}.ipynb", output.text)
         nbformat.write(notebook, Path(app.outdir, f"{name}.ipynb"))
         logging.getLogger(__name__).info("%s.ipynb: %d cells ran", name, len(notebook.cells))
 
