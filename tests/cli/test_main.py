@@ -175,7 +175,7 @@ def test_predict(folder, call, name):
     np.testing.assert_allclose(frame["P(bird=waterbird)"], clf.predict_proba(X)[:, 1])
     own = clf.group_log_proba(X, clf.space_.encode([("landbird", "sky")]))[:, 0]
     np.testing.assert_allclose(frame["P(bird=landbird, place=sky)"], np.exp(own))
-    reasons = clf.explain(X)
+    reasons = clf.explain(X).to_frame()
     assert frame["group bird"].tolist() == reasons["bird"].tolist()
     assert frame["group seen"].tolist() == reasons["seen"].tolist()
     np.testing.assert_allclose(frame["group effective sample size"], reasons["effective_sample_size"])

@@ -140,9 +140,13 @@ class CRMModel:
 
     def energies(self, X: FloatArray) -> FloatArray:
         """Return the energies (n, D) of samples (n, p) that are not yet transformed."""
-        X = transformed(X, self.feature_transform) if self.basis is None else self.basis.scores(X)
+        features = self.energy_features(X) - self.feature_mean
         with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
-            return np.asarray(check_no_overflow(linear_energies(X - self.feature_mean, self.coef), "energies"))
+            return np.asarray(check_no_overflow(linear_energies(features, self.coef), "energies"))
+
+    def energy_features(self, X: FloatArray) -> FloatArray:
+        """Return the features (n, q) of which energies are linear functions: transformed ones, or those of the basis."""
+        return transformed(X, self.feature_transform) if self.basis is None else self.basis.scores(X)
 
     def marginals(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         """Return log q(z_i|x) for each of the attributes, (n, d_i) each."""

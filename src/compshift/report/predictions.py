@@ -28,6 +28,9 @@ NON_TERMINAL_WIDTH = 1000
 """Line width, in characters, used when output is not a terminal; wide enough to show every column."""
 
 
+RENAMED = {"inside_hull": "inside hull", "effective_sample_size": "effective sample size", "log_odds": "log-odds"}
+"""Names of columns of an explanation in files of predictions, where they differ."""
+
 WITHOUT = "without pool"
 """Heading of the column with the accuracy of the model fitted to the labelled rows alone."""
 
@@ -39,9 +42,9 @@ def prediction_frame(
 
     Probability columns are named ``P(bird=waterbird)``. With ``groups``, every candidate group has a probability column
     too, named ``P(bird=waterbird, place=land)``. With ``explain``, columns named ``group …`` hold the most probable
-    group, its probability, whether it was seen, whether it is inside the affine hull, and the effective sample size
-    behind its bias. With ``sets``, a coverage, columns named ``bird set`` hold the classes that cannot be excluded,
-    joined by "|". ``attributes`` holds the values of attributes that are known in use.
+    group and the other columns of ``Explanation.to_frame``, and ``group main features`` the features that contribute
+    most, if energies are linear. With ``sets``, a coverage, columns named ``bird set`` hold the classes that cannot be
+    excluded, joined by "|". ``attributes`` holds the values of attributes that are known in use.
     """
     import pandas as pd
 
@@ -70,10 +73,14 @@ def prediction_frame(
     frame = pd.DataFrame(columns).infer_objects()
     if explain:
         reasons = clf.explain(X, **known)
-        added = ["probability", "seen", "inside hull", "effective sample size"]
+        table = reasons.to_frame()
+        added = [RENAMED.get(name, name) for name in table.columns[len(clf.space_.names) :]]
         names = [f"{name} (attribute)" if name in added else name for name in clf.space_.names]
-        reasons.columns = [f"group {name}" for name in (*names, *added)]
-        frame = pd.concat([frame, reasons], axis=1)
+        table.columns = [f"group {name}" for name in (*names, *added)]
+        features = reasons.main_features()
+        if features is not None:
+            table["group main features"] = features
+        frame = pd.concat([frame, table], axis=1)
     return frame
 
 
