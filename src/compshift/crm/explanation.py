@@ -72,6 +72,8 @@ class Explanation:
         Bias of the rival minus bias of the group, and the unseen offset, if there is one.
     prior : array (n,)
         Difference of the log priors; infinite if the rival has probability 0.
+    feature_names : sequence of str (p,)
+        Names of the features: x0, x1, … if the classifier was fitted to an array.
     """
 
     space: GroupSpace
@@ -84,9 +86,9 @@ class Explanation:
     energies: FloatArray
     bias: FloatArray
     prior: FloatArray
+    feature_names: Sequence[str]
     _model: CRMModel
     _X: FloatArray  # (n, p) checked features
-    _names: Sequence[str]  # names of the features
     _categories: Sequence[tuple[Any, ...] | None] | None  # values of categorical columns, which X has as numbers
     _index: Any  # row labels (n,), or None
 
@@ -159,7 +161,7 @@ class Explanation:
             order = np.argsort(-np.abs(found), axis=1, kind="stable")[:, :n_shown]
             columns = {
                 "attribute": name,
-                "feature": np.array(self._names, dtype=object)[order].ravel(),
+                "feature": np.array(self.feature_names, dtype=object)[order].ravel(),
                 "value": self._values(rows, order),
                 "contribution": np.take_along_axis(found, order, axis=1).ravel(),
             }
@@ -185,7 +187,7 @@ class Explanation:
             return None
         every = np.arange(len(self))
         found = sum(self._contributions(attribute, every) for attribute in range(len(self.space.names)))
-        return [_listed(self._names, row, check_count(top, "top")) for row in np.asarray(found)]
+        return [_listed(self.feature_names, row, check_count(top, "top")) for row in np.asarray(found)]
 
     def __str__(self) -> str:
         lines = [f"{len(self)} prediction{'s' * (len(self) != 1)}, with the terms of the log-odds in nats"]
@@ -227,7 +229,7 @@ class Explanation:
         if not self._is_linear or self.groups[row, attribute] == self.rivals[row, attribute]:
             return ""
         (found,) = self._contributions(attribute, np.array([row]))
-        return _listed(self._names, found, SHOWN_FEATURES)
+        return _listed(self.feature_names, found, SHOWN_FEATURES)
 
     def _rival_values(self, attribute: int) -> Any:
         """Return the rival's value of an attribute, (n,); None where there is no rival."""
@@ -304,7 +306,7 @@ def explain(clf: FittedCRM, X: Any, attributes: Any, rival: Any) -> Explanation:
         prior=prior,
         _model=clf._model,
         _X=features,
-        _names=[str(name) for name in names],
+        feature_names=[str(name) for name in names],
         _categories=None if columns is None else columns.categories,
         _index=X.index if hasattr(X, "index") and hasattr(X, "columns") else None,
     )

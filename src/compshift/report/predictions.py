@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from compshift.core.groups import GroupSpace
+    from compshift.crm.explanation import Explanation
     from compshift.estimators.comparison import Comparison
     from compshift.metrics.evaluation import Evaluation
 
@@ -77,11 +79,23 @@ def prediction_frame(
         added = [RENAMED.get(name, name) for name in table.columns[len(clf.space_.names) :]]
         names = [f"{name} (attribute)" if name in added else name for name in clf.space_.names]
         table.columns = [f"group {name}" for name in (*names, *added)]
-        features = reasons.main_features()
+        features = _with_names_of_table(reasons, clf).main_features()
         if features is not None:
             table["group main features"] = features
         frame = pd.concat([frame, table], axis=1)
     return frame
+
+
+def _with_names_of_table(reasons: Explanation, clf: Any) -> Explanation:
+    """Return an explanation that names the features which a model file computes from the columns of a table."""
+    from compshift.features.recipe import Recipe
+
+    inputs = clf.inputs_ or {}
+    if inputs.get("kind") != "table":
+        return reasons
+    table = Recipe.from_dict(inputs).table
+    assert table is not None
+    return replace(reasons, feature_names=table.feature_names)
 
 
 def _group_column(space: GroupSpace, code: Any) -> str:
