@@ -172,14 +172,16 @@ def test_columns_of_tables_collect_their_indicators():
     assert set(features["feature"]) == {"size", "kind"}
     assert set(features.query("feature == 'kind'")["value"]) <= {"a", "b"}
     for number, name in enumerate(("y", "a")):
-        sums = features.query("attribute == @name")["contribution"].groupby(level=0).sum()
+        sums = features[features["attribute"] == name]["contribution"].groupby(level=0).sum()
         np.testing.assert_allclose(sums, found.energies[sums.index, number], atol=1e-9)
 
 
 def test_trees_have_terms_of_attributes_only():
     pytest.importorskip("lightgbm")
     table, codes = mixed_table()
-    clf = CRMBoostingClassifier(max_iter=3, early_stopping=False, n_jobs=1).fit(table, codes[:, 0], attributes=codes[:, 1])
+    clf = CRMBoostingClassifier(max_iter=3, early_stopping=False, n_jobs=1).fit(
+        table, codes[:, 0], attributes=codes[:, 1]
+    )
     found = clf.explain(table[:20])
     log_proba = clf.group_log_proba(table[:20])
     best = clf.space_.locate(found.groups, clf.groups_)

@@ -69,7 +69,7 @@ def test_what_does_not_exist_is_nan_with_a_reason(data):
 def test_errors_and_zero_divisions_of_a_metric_are_reasons(data):
     y, score, frame = data
 
-    def picky(y_true, y_pred):
+    def picky(y_true, _):
         if len(y_true) < 100:
             raise ZeroDivisionError("too few")
         return float("inf") if len(y_true) < 300 and (y_true == 1).all() else 0.5
@@ -181,7 +181,7 @@ def test_the_seed_decides_and_other_groups_do_not(data):
         ({"n_resamples": 0}, "n_resamples is 0"),
         ({"confidence": 1.5}, "confidence is 1.5"),
         ({"sample_weight": [1, 1, 1, -1]}, "sample_weight is negative"),
-        ({"metric": lambda y_true, y_pred: 1, "sample_weight": [1] * 4}, "has no parameter sample_weight"),
+        ({"metric": lambda *_: 1, "sample_weight": [1] * 4}, "has no parameter sample_weight"),
         ({"space": GroupSpace.from_cardinalities([2, 2])}, "attribute 'a' is not known: use one of"),
     ],
 )
@@ -256,8 +256,6 @@ class TestFairlearn:
         )
         with pytest.raises(InputError, match="frame has the metrics 'a', 'b': name one"):
             GroupMetric.from_fairlearn(two)
-        odd = fairlearn.MetricFrame(
-            metrics=lambda *_: "text", y_true=y, y_pred=score, sensitive_features=frame["age"]
-        )
+        odd = fairlearn.MetricFrame(metrics=lambda *_: "text", y_true=y, y_pred=score, sensitive_features=frame["age"])
         with pytest.raises(InputError, match="does not return numbers"):
             GroupMetric.from_fairlearn(odd)

@@ -17,6 +17,8 @@ from compshift.crm.explanation import Explanation, explain
 from compshift.crm.fit import Setting, check_offset
 from compshift.crm.model import BIASES, CRMModel, same_prior
 from compshift.crm.sets import PredictionSets, prediction_sets
+from compshift.metrics.coverage_display import CoverageDisplay
+from compshift.metrics.displays import GroupDisplay, ReliabilityDisplay
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,6 +142,59 @@ class FittedCRM(GroupClassifier):
             are several.
         """
         return prediction_sets(self, X, coverage, attributes)
+
+    def plot_coverage(self, *, ax: Any = None) -> CoverageDisplay:
+        """Draw which groups are seen, can be extrapolated or are out of reach.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Axes to draw on; by default those of a new figure.
+
+        Returns
+        -------
+        CoverageDisplay
+            The display, with ``ax_`` and ``figure_``.
+        """
+        return CoverageDisplay.from_estimator(self, ax=ax)
+
+    def plot_groups(self, X: Any, y: Any, *, attributes: Any = None, ax: Any = None, **options: Any) -> GroupDisplay:
+        """Draw the accuracy of each group on labelled samples, measured and expected, or another metric.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+        y : array (n,) or (n, t)
+            True classes.
+        attributes : array (n,) or (n, s), DataFrame or mapping, optional
+            True attributes. They are not used for predictions.
+        ax : Axes, optional
+            Axes to draw on; by default those of a new figure.
+        **options
+            Further arguments of ``metrics.GroupDisplay.from_estimator``, such as ``metric``.
+
+        Returns
+        -------
+        GroupDisplay
+            The display, with ``ax_`` and ``figure_``.
+        """
+        return GroupDisplay.from_estimator(self, X, y, attributes=attributes, ax=ax, **options)
+
+    def plot_reliability(self, *, ax: Any = None) -> ReliabilityDisplay:
+        """Draw how much evidence the bias of each unseen group rests on.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Axes whose place the two charts share; by default those of a new figure.
+
+        Returns
+        -------
+        ReliabilityDisplay
+            The display, with ``ax_`` and ``figure_``.
+        """
+        return ReliabilityDisplay.from_estimator(self, ax=ax)
 
     def group_frame(self) -> pd.DataFrame:
         """Return a table of the candidate groups.
