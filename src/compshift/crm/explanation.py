@@ -235,7 +235,10 @@ class Explanation:
         """Return the rival's value of an attribute, (n,); None where there is no rival."""
         values, codes = self.space.values[attribute], self.rivals[:, attribute]
         found = np.array(values)[codes]
-        return np.where(codes < 0, None, found.astype(object)) if (codes < 0).any() else found
+        if (codes < 0).any():
+            found = found.astype(object)
+            found[codes < 0] = None
+        return found
 
     @property
     def _is_linear(self) -> bool:
@@ -254,11 +257,11 @@ class Explanation:
         other = np.where(other < 0, own, other)
         centred = model.energy_features(self._X[rows]) - model.feature_mean  # (r, q)
         found = (model.coef[start + other] - model.coef[start + own]) * centred  # (r, q)
-        if model.basis is None:
+        if not isinstance(model.basis, LinearColumns):
             return np.asarray(found)
-        totals = np.zeros((len(rows), self._X.shape[1]))
-        np.add.at(totals, (slice(None), model.basis.column), found)
-        return totals
+        totals = np.zeros((self._X.shape[1], len(rows)))
+        np.add.at(totals, model.basis.column, found.T)
+        return totals.T
 
     def _values(self, rows: IntArray, order: IntArray) -> Any:
         """Return the values, in X, of the features (r, k) listed in ``order``, for the samples ``rows``, (r · k,)."""
@@ -284,7 +287,7 @@ def explain(clf: FittedCRM, X: Any, attributes: Any, rival: Any) -> Explanation:
     if rival == "class" and fixed is None:
         _, kind = clf.targets_.distinct(clf.groups_[:, : len(clf.targets_.names)])
 
-    def contrast(part: FittedCRM, rows: FloatArray) -> tuple[FloatArray, ...]:
+    def contrast(part: FittedCRM, rows: FloatArray) -> tuple[Any, ...]:
         return *_contrast(part, rows, kind, fixed), rows
 
     best, log_proba, second, energies, prior, features = predict_known(clf, X, attributes, contrast)
@@ -312,7 +315,7 @@ def explain(clf: FittedCRM, X: Any, attributes: Any, rival: Any) -> Explanation:
     )
 
 
-def _contrast(clf: FittedCRM, X: FloatArray, kind: IntArray, fixed: int | None) -> tuple[FloatArray, ...]:
+def _contrast(clf: FittedCRM, X: FloatArray, kind: IntArray, fixed: int | None) -> tuple[Any, ...]:
     """Return the position of the best group of each sample, its log q(z|x), and the position of its rival, (n,) each.
 
     Two more arrays are the terms of the energies (n, m) and of the prior (n,). The rival is the candidate at ``fixed``

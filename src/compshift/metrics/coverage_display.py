@@ -179,9 +179,9 @@ class CoverageDisplay:
         cells = np.zeros((shape[0] * shape[1], len(space.names)), dtype=np.int64)
         for axis, value in fixed.items():
             cells[:, axis] = value
-        for axis, index in zip(axes, np.indices(shape).reshape(2, -1), strict=True):
-            if axis is not None:
-                cells[:, axis] = index
+        for attribute, index in zip(axes, np.indices(shape).reshape(2, -1), strict=True):
+            if attribute is not None:
+                cells[:, attribute] = index
         place = space.locate(cells, self.groups)
         counts = np.where(place >= 0, self.count[place], 0.0).reshape(shape)
         inside = self.hull.contains(cells).reshape(shape)

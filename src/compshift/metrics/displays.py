@@ -15,7 +15,7 @@ from compshift.core.bias import ENOUGH_SAMPLES, HEAVY_TAIL
 from compshift.core.groups import GroupSpace
 from compshift.metrics.evaluation import expected_accuracy
 from compshift.metrics.group import GroupReport, group_report
-from compshift.metrics.group_metric import NO_ROWS, GroupMetric, group_metric
+from compshift.metrics.group_metric import NO_ROWS, GroupMetric, as_metric, group_metric
 
 # The colours can be distinguished with any colour vision, and in print.
 
@@ -188,10 +188,8 @@ class GroupDisplay:
         GroupDisplay
             The display itself.
         """
-        result = self.result
-        report = isinstance(result, GroupReport)
-        value, overall = (result.accuracy, result.average) if report else (result.value, result.overall)
-        name = "accuracy" if report else result.name
+        result = as_metric(self.result)
+        value, name = result.value, result.name
         expected = np.full((len(value), 3), np.nan) if self.expected is None else self.expected
         order = np.argsort(value, kind="stable")  # NaN last
         order, cut = order[:MAX_GROUPS], len(order) > MAX_GROUPS
@@ -208,10 +206,10 @@ class GroupDisplay:
         if known.any():
             ends = expected[order][known][:, [1, 0, 2]].T
             _points(panel, rows[known] + 0.22, ends, color=QUIET, fmt="D", markersize=4, mfc="white", label="expected")
-        if not math.isnan(overall):
-            panel.axvline(overall, color=QUIET, linestyle="--", linewidth=1, label="all rows", zorder=0)
+        if not math.isnan(result.overall):
+            panel.axvline(result.overall, color=QUIET, linestyle="--", linewidth=1, label="all rows", zorder=0)
         for row in np.flatnonzero(np.isnan(value[order])):
-            remark = NO_ROWS if report or result.reason[order[row]] == NO_ROWS else "undefined"
+            remark = NO_ROWS if result.reason[order[row]] == NO_ROWS else "undefined"
             panel.annotate(
                 remark, (0.01, row), xycoords=("axes fraction", "data"), va="center", color=QUIET, fontsize=8
             )
@@ -323,7 +321,9 @@ class ReliabilityDisplay:
         check_matplotlib()
         from matplotlib.ticker import LogLocator, NullFormatter
 
-        charts = [(size, ENOUGH_SAMPLES, "effective sample size", f"below {ENOUGH_SAMPLES}: uncertain")]
+        charts: list[tuple[FloatArray, float, str, str]] = [
+            (size, ENOUGH_SAMPLES, "effective sample size", f"below {ENOUGH_SAMPLES}: uncertain")
+        ]
         if not np.isnan(tail).all():
             charts.append((tail, HEAVY_TAIL, r"Pareto $\hat{k}$", f"above {HEAVY_TAIL}: unreliable"))
         figure, panels, whole = panels_of(
@@ -388,31 +388,36 @@ def check_has_groups(clf: Any, attribute: str, example: str) -> None:
         )
 
 
-def panels_of(ax: Any, rows: int, columns: int, size: tuple[float, float], *, sharey: bool = False) -> tuple[Any, Any]:
-    """Return a figure and an array of its axes: new ones of a ``size`` in inches, ``ax`` itself, or parts of it.
+def panels_of(
+    ax: Any, rows: int, columns: int, size: tuple[float, float], *, sharey: bool = False
+) -> tuple[Any, Any, bool]:
+    """Return a figure, an array of its axes, and whether it has nothing else: then the legend is below.
 
-    If pyplot is not in use, as on the command line, it is not needed: ``ax`` may be a figure.
+    The axes are those of a new figure of a ``size`` in inches, ``ax`` itself, or parts of the place of ``ax``. If
+    ``ax`` is a figure, as on the command line, where pyplot is not used, it gets that size.
     """
     check_matplotlib()
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    whole = ax is None or isinstance(ax, Figure)
     if ax is None:
         from matplotlib import pyplot
 
         ax = pyplot.figure(figsize=size, layout="constrained")
-    if isinstance(ax, Figure):
+    if whole:
         ax.set_size_inches(size)
-        return ax, np.atleast_1d(ax.subplots(rows, columns, sharey=sharey)).ravel(), True
+        return ax, ax.subplots(rows, columns, sharey=sharey, squeeze=False).ravel(), whole
     if not isinstance(ax, Axes):
         raise InputError(f"ax is {an(type(ax).__name__)}: pass matplotlib Axes, or None for a new figure")
     if rows * columns == 1:
-        return ax.figure, np.array([ax]), False
-    if ax.get_subplotspec() is None:
+        return ax.figure, np.array([ax]), whole
+    place = ax.get_subplotspec()
+    if place is None:
         raise InputError("ax has no place in a grid of subplots: create it with plt.subplots, or pass None")
     ax.set_axis_off()
-    parts = ax.get_subplotspec().subgridspec(rows, columns)
-    return ax.figure, np.atleast_1d(parts.subplots(sharey=sharey)).ravel(), False
+    parts: Any = place.subgridspec(rows, columns).subplots(sharey=sharey, squeeze=False)
+    return ax.figure, parts.ravel(), whole
 
 
 def add_legend(figure: Any, panel: Any, handles: list[Any], *, whole: bool) -> None:

@@ -25,7 +25,7 @@ from compshift._errors import InputError, an, listing, shown, unknown_name
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.columns import Column, read_columns
 from compshift.core.groups import GroupSpace, check_space
-from compshift.metrics.group import listed_groups
+from compshift.metrics.group import GroupReport, listed_groups
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -288,10 +288,28 @@ def group_metric(
         _with_interval(measured, rows, n_resamples, confidence, generator)
         for rows, generator in zip(parts, random.spawn(len(groups)), strict=True)
     ]
-    value, lower, upper, reason = zip(*results, strict=True)
     count = np.bincount(position, minlength=len(groups))
-    numbers = (np.array(part, dtype=np.float64) for part in (value, lower, upper))
-    return GroupMetric(_name(metric), space, groups, count, *numbers, tuple(reason), overall, confidence)
+    value, lower, upper = np.array([numbers for *numbers, _ in results], dtype=np.float64).T
+    reason = tuple(why for *_, why in results)
+    return GroupMetric(_name(metric), space, groups, count, value, lower, upper, reason, overall, confidence)
+
+
+def as_metric(result: GroupReport | GroupMetric) -> GroupMetric:
+    """Return the accuracy of a report as a metric by group."""
+    if isinstance(result, GroupMetric):
+        return result
+    return GroupMetric(
+        name="accuracy",
+        space=result.space,
+        groups=result.groups,
+        count=result.count,
+        value=result.accuracy,
+        lower=result.lower,
+        upper=result.upper,
+        reason=tuple("" if count else NO_ROWS for count in result.count),
+        overall=result.average,
+        confidence=result.confidence,
+    )
 
 
 def _with_interval(
