@@ -66,6 +66,7 @@ def test_what_does_not_exist_is_nan_with_a_reason(data):
     assert "no rows" in str(found)
 
 
+@pytest.mark.filterwarnings("ignore")  # scikit-learn's warning must count even where users do not see it
 def test_errors_and_zero_divisions_of_a_metric_are_reasons(data):
     y, score, frame = data
 
