@@ -46,9 +46,16 @@ assert far["k"] > 0.7
 assert table.set_index(["y", "a"]).loc[(1, 1), "k"] < 0.7
 
 # %%
-# ``explain`` reports the same for the predicted group of each row:
+# ``plot_reliability`` draws it, for the unseen groups:
 
-print(clf.explain([[0, 0], [2, 2], [4, 4]]).round(2).to_string(index=False))
+display = clf.plot_reliability()
+
+# %%
+# ``explain`` reports the same for the predicted group of each row, and the terms of its log-odds against a rival:
+
+explanation = clf.explain([[0, 0], [2, 2], [4, 4]])
+print(explanation.to_frame().iloc[:, :6].round(2).to_string(index=False))
+print(explanation)
 
 # %%
 # Do energies add up?

@@ -180,7 +180,16 @@ def test_prediction_sets_and_explanations(call, folder):
     pytest.importorskip("lightgbm")
     call("fit", "t.csv", *BOOSTED, "-o", "m.safetensors", cwd=folder)
     found = predictions(call, folder, "t.csv", "--sets", "0.9", "--explain", "--groups")
-    assert {"churn set", "group region", "P(churn=yes, region=west)"} <= set(found)
+    assert {"churn set", "group region", "P(churn=yes, region=west)", "group energy churn"} <= set(found)
+    assert "group main features" not in found
+
+
+def test_explanations_name_the_features_of_a_table(call, folder):
+    fit = ["fit", "t.csv", *BOOSTED[: BOOSTED.index("--energies")], "-o", "m.safetensors"]
+    assert call(*fit, cwd=folder).returncode == 0
+    names = cs.load(folder / "m.safetensors")[0].get_feature_names_out()
+    features = predictions(call, folder, "t.csv", "--explain")["group main features"].str.split(" [+−]", regex=True)
+    assert set(features.str[0]) <= set(names)
 
 
 def test_splits_by_shares_are_remembered(call, folder):

@@ -175,10 +175,14 @@ def test_predict(folder, call, name):
     np.testing.assert_allclose(frame["P(bird=waterbird)"], clf.predict_proba(X)[:, 1])
     own = clf.group_log_proba(X, clf.space_.encode([("landbird", "sky")]))[:, 0]
     np.testing.assert_allclose(frame["P(bird=landbird, place=sky)"], np.exp(own))
-    reasons = clf.explain(X)
+    reasons = clf.explain(X).to_frame()
     assert frame["group bird"].tolist() == reasons["bird"].tolist()
     assert frame["group seen"].tolist() == reasons["seen"].tolist()
     np.testing.assert_allclose(frame["group effective sample size"], reasons["effective_sample_size"])
+    terms = frame[["group energy bird", "group energy place", "group bias", "group prior"]].sum(axis=1)
+    np.testing.assert_allclose(frame["group log-odds"], terms)
+    assert (frame["group rival bird"] != frame["group bird"]).all()
+    assert frame["group main features"].str.fullmatch(r"x\d+ [+−]\d+\.\d\d(, x\d+ [+−]?\d+\.\d\d)*").all()
 
 
 def test_predict_sets(folder, call):

@@ -317,7 +317,7 @@ class TestPredictions:
         assert (clf.set_prior("train").predict_group(X[~kept]) != [0, 0]).any(axis=1).all()
         sets = fitted.predict_set(X, coverage=0.9)
         assert sets.contains[np.arange(len(X)), codes[:, 0]].mean() > 0.85
-        frame = fitted.explain(X[~kept][:5])
+        frame = fitted.explain(X[~kept][:5]).to_frame()
         assert not frame["seen"].any()
         assert len(fitted.group_frame()) == 9
         assert fitted.feature_importances_.shape == (4,)

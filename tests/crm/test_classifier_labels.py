@@ -52,7 +52,7 @@ class TestKindsOfLabels:
 
     def test_explain_describes_the_most_probable_group(self, fitted):
         clf, X, _ = fitted
-        frame = clf.explain(X)
+        frame = clf.explain(X).to_frame()
         assert (frame[["y", "a"]].to_numpy() == clf.predict_group(X)).all()
         np.testing.assert_allclose(frame["probability"], np.exp(clf.group_log_proba(X)).max(axis=1))
         position = clf.space_.index(clf.space_.encode(frame[["y", "a"]]))
@@ -126,7 +126,7 @@ class TestNamesAndOrder:
         clf = CRMClassifier().fit(
             X, pd.Series(codes[:, 0], name="seen"), attributes=pd.Series(codes[:, 1], name="bias")
         )
-        assert clf.explain(X)["seen (attribute)"].tolist() == clf.predict_group(X)[:, 0].tolist()
+        assert clf.explain(X).to_frame()["seen (attribute)"].tolist() == clf.predict_group(X)[:, 0].tolist()
         assert clf.group_frame()["bias (attribute)"].tolist() == [0, 1, 2, 0, 1, 2]
         np.testing.assert_array_equal(clf.group_frame()["bias"], clf.bias_)
 
@@ -134,7 +134,7 @@ class TestNamesAndOrder:
         X, frame = named
         table = pd.DataFrame(X, columns=list("abcd"), index=np.arange(len(X)) * 10)
         clf = CRMClassifier().fit(table, frame["mood"], attributes=frame["place"])
-        assert clf.explain(table).index.tolist() == table.index.tolist()
+        assert clf.explain(table).to_frame().index.tolist() == table.index.tolist()
 
     def test_column_vectors_are_read_as_one_target(self, fitted):
         clf, X, codes = fitted

@@ -197,7 +197,7 @@ def test_several_targets(data, new):
 def test_explain_and_chosen_groups(crm, new):
     X, table = new
     expected = by_loops(crm, X, table)
-    frame = crm.explain(pd.DataFrame(X, index=range(5, 65)), attributes=table)
+    frame = crm.explain(pd.DataFrame(X, index=range(5, 65)), attributes=table).to_frame()
     assert frame.index.tolist() == list(range(5, 65))
     np.testing.assert_allclose(frame["probability"], expected.max(axis=1))
     known = table.notna()

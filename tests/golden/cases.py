@@ -61,13 +61,13 @@ def crm_numbers(clf, X):
 def crm_default():
     X, codes = make_rows()
     clf = cs.CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
-    explained = clf.explain(X[:8])
+    explained = clf.explain(X[:8]).to_frame()
     return {
         **crm_numbers(clf, X),
         "score": clf.score(X, codes[:, 0]),
         "explained_probability": explained["probability"].to_numpy(),
         "explained_size": explained["effective_sample_size"].to_numpy(),
-        "explained_columns": list(map(str, explained.columns)),
+        "explained_columns": list(map(str, explained.columns[:6])),
         "group_columns": list(map(str, clf.group_frame().columns)),
         "hull_weights": [str(weight) for weight in clf.hull_.weights(clf.groups_[~clf.seen_][0])],
     }

@@ -1,6 +1,7 @@
 """Evaluation of fitted classifiers on labelled datasets."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from compshift import CRMClassifier, CRMClassifierCV, GroupSpace, InputError
 from compshift.data import GroupedDataset
 from compshift.metrics import group_report
 from compshift.metrics.evaluation import evaluate
+from compshift.report.predictions import print_evaluation
 
 
 def dataset(groups=range(9), n=450, seed=0, values=("a", "b", "c")):
@@ -66,3 +68,33 @@ def test_unknown_values_are_rejected():
     clf = fitted(CRMClassifier(), dataset(range(1, 9)))
     with pytest.raises(InputError, match="'d'"):
         evaluate(clf, dataset(seed=1, values=("a", "b", "d")))
+
+
+def test_groups_without_rows_have_no_numbers(capsys):
+    """Neither 0 nor 1, in JSON, on the terminal and on a page."""
+    clf, test = fitted(CRMClassifier(), dataset(range(1, 9))), dataset(range(2, 9), seed=1)
+    evaluation = evaluate(clf, test)
+    content = json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
+    assert [group["count"] for group in content["groups"][:2]] == [0, 0]
+    for name in ("accuracy", "lower", "upper"):
+        assert [group[name] for group in content["groups"][:2]] == [None, None]
+    assert content["worst_group"] not in (["gull", "a"], ["gull", "b"])
+    assert content["balanced"] == pytest.approx(evaluation.report.accuracy[2:].mean())
+    print_evaluation(evaluation, "test", as_json=False)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.split()[:2] == ["gull", "a"]]
+    assert line.split()[2:4] == ["0", "empty"]
+    assert not re.search(r"[01]\.\d{3}", line)
+    pytest.importorskip("altair")
+    from compshift.report.model_page import model_page
+    from compshift.report.page import Charts
+
+    page = model_page(clf, "model", test, "test", additivity=False)
+    charts = [
+        chart.spec
+        for section in page.sections
+        for block in section.blocks
+        if isinstance(block, Charts)
+        for chart in block.charts
+    ]
+    rows = [row for spec in charts for data in spec.get("datasets", {}).values() for row in data if "accuracy" in row]
+    assert len([row for row in rows if row.get("first") == "gull"]) == 1  # (gull, c)

@@ -5,6 +5,7 @@ import pytest
 
 from compshift import GroupSpace
 from compshift.data.audit import GroupCounts, audit_groups
+from compshift.metrics import coverage_display
 from compshift.report import audit as report_audit
 
 
@@ -40,7 +41,7 @@ def fills(figure):
 
 def test_the_missing_group_of_three_attributes_is_visible(draw):
     figure = draw(made_audit((2, 2, 2), 1))
-    assert fills(figure) == {report_audit.SEEN_FILL: 7, report_audit.INSIDE_FILL: 1}
+    assert fills(figure) == {coverage_display.SEEN_FILL: 7, coverage_display.INSIDE_FILL: 1}
     assert [panel.get_title() for panel in figure.axes] == ["z3 = 0", "z3 = 1"]
 
 
@@ -54,9 +55,9 @@ def test_too_many_panels_are_cut_with_a_sentence(draw):
     counts = np.arange(199.0) + 1
     figure = draw(made_audit((2, 5, 4, 5), 1, counts))
     shown = [panel for panel in figure.axes if panel.get_title()]
-    assert len(shown) == min(report_audit.MAX_PANELS, 20)
+    assert len(shown) == min(coverage_display.MAX_PANELS, 20)
     figure = draw(made_audit((2, 5, 5, 6), 1, np.arange(299.0) + 1))
-    assert len([panel for panel in figure.axes if panel.get_title()]) == report_audit.MAX_PANELS
+    assert len([panel for panel in figure.axes if panel.get_title()]) == coverage_display.MAX_PANELS
     words = "24 of the 25 combinations of z2 × z3, those with the most rows"
     assert figure.get_suptitle() == words
 

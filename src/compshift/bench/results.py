@@ -32,9 +32,9 @@ from compshift.bench.selection import (
 )
 from compshift.bench.store import Store
 from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.bias import HEAVY_TAIL
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
-from compshift.estimators.diagnosis import HEAVY_TAIL
 
 PAPER_METRICS = {"average_acc": "average", "balanced_acc": "balanced", "worst_group_acc": "worst"}
 """Metric in each column of the paper's tables."""

@@ -60,7 +60,12 @@ def predict(
     ],
     groups: Annotated[bool, typer.Option("--groups", metavar="", help="Add the probability of every group.")] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", metavar="", help="Add the most probable group, and how reliable it is.")
+        bool,
+        typer.Option(
+            "--explain",
+            metavar="",
+            help="Add the most probable group, how reliable it is, and what it owes to each attribute and feature.",
+        ),
     ] = False,
     sets: Annotated[
         float | None,

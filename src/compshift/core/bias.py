@@ -41,6 +41,12 @@ MIN_TAIL = 5
 MIN_QUARTILE = 1e-300
 """Lower limit for the first quartile of the excesses in ``pareto_k``, which could otherwise underflow to 0."""
 
+ENOUGH_SAMPLES = 30
+"""Effective sample size below which a bias is uncertain; ``"shrunk"`` weights both biases equally at it."""
+
+HEAVY_TAIL = 0.7
+"""Pareto k̂ above which the mean of importance weights is unreliable."""
+
 
 class BiasSums(NamedTuple):
     """Sums over samples for each cell of a group table; they determine the bias and its effective sample size."""

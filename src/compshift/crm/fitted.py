@@ -13,10 +13,12 @@ from compshift._errors import InputError, check_name
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.crm import io
 from compshift.crm.base import GroupClassifier
+from compshift.crm.explanation import Explanation, explain
 from compshift.crm.fit import Setting, check_offset
-from compshift.crm.known import predict_known
 from compshift.crm.model import BIASES, CRMModel, same_prior
 from compshift.crm.sets import PredictionSets, prediction_sets
+from compshift.metrics.coverage_display import CoverageDisplay
+from compshift.metrics.displays import GroupDisplay, ReliabilityDisplay
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,8 +91,11 @@ class FittedCRM(GroupClassifier):
         if state.feature_names is not None:
             self.feature_names_in_ = np.array(state.feature_names, dtype=object)
 
-    def explain(self, X: Any, *, attributes: Any = None) -> pd.DataFrame:
-        """Return the most probable group of each sample, with indicators of how reliable the prediction is.
+    def explain(self, X: Any, *, attributes: Any = None, rival: Any = "class") -> Explanation:
+        """Explain the most probable group of each sample: how reliable it is, and what it owes its probability to.
+
+        The log-odds of the group against a rival are a sum of the terms of every attribute's energy, the bias and the
+        prior; linear energies also say how much each feature contributes.
 
         Parameters
         ----------
@@ -100,23 +105,17 @@ class FittedCRM(GroupClassifier):
             Known attributes of the samples, with None or NaN where a value is unknown. An array has a column for each
             attribute of the model that is not a target; a DataFrame or mapping may have only some of them. By default,
             all are unknown.
+        rival : "class", "group" or sequence of values, default="class"
+            Group to compare with: the most probable group with another class, the second most probable group, or the
+            group with these attribute values, targets first.
 
         Returns
         -------
-        DataFrame
-            One row per sample: the attribute values of its most probable group, the group's ``probability``, whether
-            the group was ``seen`` in training, whether it is ``inside_hull``, and the ``effective_sample_size`` of its
-            bias. The index is that of ``X`` if ``X`` is a DataFrame.
+        Explanation
+            Groups, rivals and the terms of their log-odds. ``to_frame()`` is a table with a row per sample,
+            ``features()`` one with the contributions of features, and ``print`` shows the first samples.
         """
-        best, log_proba = predict_known(self, X, attributes, lambda clf, rows: clf._best_group(rows))
-        frame = self.space_.frame(
-            self.groups_[best],
-            probability=np.exp(log_proba),
-            seen=self.seen_[best],
-            inside_hull=self.inside_hull_[best],
-            effective_sample_size=self.effective_sample_size_[best],
-        )
-        return frame.set_axis(X.index) if hasattr(X, "index") and hasattr(X, "columns") else frame
+        return explain(self, X, attributes, rival)
 
     def predict_set(
         self, X: Any, coverage: float = 0.9, *, attributes: Any = None
@@ -143,6 +142,59 @@ class FittedCRM(GroupClassifier):
             are several.
         """
         return prediction_sets(self, X, coverage, attributes)
+
+    def plot_coverage(self, *, ax: Any = None) -> CoverageDisplay:
+        """Draw which groups are seen, can be extrapolated or are out of reach.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Axes to draw on; by default those of a new figure.
+
+        Returns
+        -------
+        CoverageDisplay
+            The display, with ``ax_`` and ``figure_``.
+        """
+        return CoverageDisplay.from_estimator(self, ax=ax)
+
+    def plot_groups(self, X: Any, y: Any, *, attributes: Any = None, ax: Any = None, **options: Any) -> GroupDisplay:
+        """Draw the accuracy of each group on labelled samples, measured and expected, or another metric.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+        y : array (n,) or (n, t)
+            True classes.
+        attributes : array (n,) or (n, s), DataFrame or mapping, optional
+            True attributes. They are not used for predictions.
+        ax : Axes, optional
+            Axes to draw on; by default those of a new figure.
+        **options
+            Further arguments of ``metrics.GroupDisplay.from_estimator``, such as ``metric``.
+
+        Returns
+        -------
+        GroupDisplay
+            The display, with ``ax_`` and ``figure_``.
+        """
+        return GroupDisplay.from_estimator(self, X, y, attributes=attributes, ax=ax, **options)
+
+    def plot_reliability(self, *, ax: Any = None) -> ReliabilityDisplay:
+        """Draw how much evidence the bias of each unseen group rests on.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Axes whose place the two charts share; by default those of a new figure.
+
+        Returns
+        -------
+        ReliabilityDisplay
+            The display, with ``ax_`` and ``figure_``.
+        """
+        return ReliabilityDisplay.from_estimator(self, ax=ax)
 
     def group_frame(self) -> pd.DataFrame:
         """Return a table of the candidate groups.

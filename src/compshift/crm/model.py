@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from compshift._checks import check_no_overflow
 from compshift._errors import ExtrapolationWarning, InputError
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
+from compshift.core.bias import ENOUGH_SAMPLES
 from compshift.core.candidates import Candidates
 from compshift.core.energy import linear_energies
 from compshift.core.folds import ranks_in_group
@@ -25,9 +26,6 @@ from compshift.crm.trees import Trees
 BIASES = ("extrapolated", "learned", "cumulant", "shrunk")
 """Kinds of bias: B*; the learned bias, which is 0 for unseen groups; the cumulant bias, from two moments of the
 energies; and B* shrunk towards the cumulant bias for groups with a low effective sample size."""
-
-ENOUGH_SAMPLES = 30
-"""Effective sample size at which ``"shrunk"`` gives B* and the cumulant bias equal weight."""
 
 MAX_TAIL_INDEX = 1.0
 """Pareto k̂ above which a fit warns: the importance weights then do not even have a mean."""
@@ -140,9 +138,13 @@ class CRMModel:
 
     def energies(self, X: FloatArray) -> FloatArray:
         """Return the energies (n, D) of samples (n, p) that are not yet transformed."""
-        X = transformed(X, self.feature_transform) if self.basis is None else self.basis.scores(X)
+        features = self.energy_features(X) - self.feature_mean
         with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
-            return np.asarray(check_no_overflow(linear_energies(X - self.feature_mean, self.coef), "energies"))
+            return np.asarray(check_no_overflow(linear_energies(features, self.coef), "energies"))
+
+    def energy_features(self, X: FloatArray) -> FloatArray:
+        """Return the features (n, q) of which energies are linear functions: transformed, or computed by the basis."""
+        return transformed(X, self.feature_transform) if self.basis is None else self.basis.scores(X)
 
     def marginals(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         """Return log q(z_i|x) for each of the attributes, (n, d_i) each."""

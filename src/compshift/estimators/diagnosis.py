@@ -11,14 +11,11 @@ import numpy as np
 
 from compshift.core.accuracy import Calibration
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.bias import ENOUGH_SAMPLES, HEAVY_TAIL
 from compshift.core.groups import GroupSpace
-from compshift.crm.model import ENOUGH_SAMPLES
 
 if TYPE_CHECKING:
     import pandas as pd
-
-HEAVY_TAIL = 0.7
-"""Pareto k̂ above which the mean of importance weights is unreliable."""
 
 SLIGHT = 0.01
 """Largest gain, in nats per row, that the verdict calls slight; also the largest bias gap that it does not mention."""

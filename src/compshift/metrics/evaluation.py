@@ -52,13 +52,19 @@ def evaluate(clf: Any, data: GroupedDataset, known: Sequence[str] = ()) -> Evalu
     where = clf.space_.locate(report.groups, clf.groups_)
     behind = getattr(clf, "effective_sample_size_", None)
     sizes = np.full(len(where), np.nan) if behind is None else np.where(where >= 0, behind[where], np.nan)
-    expected = np.full((len(where), 3), np.nan)
-    frame = None if known else getattr(clf, "expected_group_accuracy_", None)
-    if frame is not None and len(frame):
-        row = clf.space_.locate(report.groups, clf.space_.encode(frame[list(clf.space_.names)]))
-        expected[row >= 0] = frame[["accuracy", "lower", "upper"]].to_numpy()[row[row >= 0]]
+    expected = np.full((len(where), 3), np.nan) if known else expected_accuracy(clf, report.groups)
     states = tuple(_training_state(clf, int(row)) for row in where)
     return Evaluation(report, states, sizes, expected, plain, tuple(known))
+
+
+def expected_accuracy(clf: Any, groups: IntArray) -> FloatArray:
+    """Return the accuracy that a classifier expects of each group (g, m) and its interval, (g, 3); NaN if unknown."""
+    expected = np.full((len(groups), 3), np.nan)
+    frame = getattr(clf, "expected_group_accuracy_", None)
+    if frame is not None and len(frame):
+        row = clf.space_.locate(groups, clf.space_.encode(frame[list(clf.space_.names)]))
+        expected[row >= 0] = frame[["accuracy", "lower", "upper"]].to_numpy()[row[row >= 0]]
+    return expected
 
 
 def absent_from_training(clf: Any, codes: IntArray) -> BoolArray:

@@ -131,6 +131,32 @@ class GroupReport:
             "groups": frame.where(frame.notna(), None).to_dict("records"),
         }
 
+    def to_fairlearn(self) -> Any:
+        """Return the report as a fairlearn ``MetricFrame``, for its differences, ratios and plots.
+
+        Returns
+        -------
+        fairlearn.metrics.MetricFrame
+            Metrics ``count`` and ``accuracy``; the sensitive features are the targets and attributes. A report has no
+            rows, so in the frame's rows ``y_true`` is 1, and ``y_pred`` is 1 for a correct prediction and 0 otherwise.
+        """
+        try:
+            from fairlearn.metrics import MetricFrame, count
+        except ImportError:
+            raise InputError("to_fairlearn needs fairlearn: run pip install fairlearn") from None
+        from sklearn.metrics import accuracy_score
+
+        n_correct = np.round(np.nan_to_num(self.accuracy) * self.count).astype(np.int64)
+        pairs = np.stack([n_correct, self.count - n_correct], axis=1)  # (g, 2) rows of each group: correct, wrong
+        rows = np.repeat(np.arange(len(pairs)), self.count)
+        correct = np.repeat(np.tile([1, 0], len(pairs)), pairs.ravel())
+        return MetricFrame(
+            metrics={"count": count, "accuracy": accuracy_score},
+            y_true=np.ones_like(correct),
+            y_pred=correct,
+            sensitive_features=self.space.frame(self.groups[rows]),
+        )
+
     def __str__(self) -> str:
         lines = [
             f"average accuracy   {self.average:.4f}",
@@ -214,12 +240,7 @@ def group_report(
     is_correct = correct_rows(true, predicted)
     space = GroupSpace._from_columns(columns) if space is None else check_space(space)
     codes = space._encode_columns(columns)
-
-    if space.n_groups <= MAX_REPORTED_GROUPS:
-        groups = codes_of_index(np.arange(space.n_groups), space.cardinalities)
-        position = flat_index(codes, space.cardinalities)
-    else:
-        groups, position = distinct_codes(codes, space.cardinalities)
+    groups, position = listed_groups(space, codes)
     count = np.bincount(position, minlength=len(groups))
     n_correct = np.bincount(position, weights=is_correct, minlength=len(groups))
     lower, upper = wilson_interval(n_correct, count, confidence)
@@ -283,6 +304,16 @@ def group_balanced_accuracy(y_true: Any, y_pred: Any, attributes: Any = None) ->
     0.667
     """
     return group_report(y_true, y_pred, attributes).balanced
+
+
+def listed_groups(space: GroupSpace, codes: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the groups (g, m) that a report lists, and the position among them of each of the ``codes`` (n, m), (n,).
+
+    These are all groups of the space or, if it has more than ``MAX_REPORTED_GROUPS``, those that occur.
+    """
+    if space.n_groups > MAX_REPORTED_GROUPS:
+        return distinct_codes(codes, space.cardinalities)
+    return codes_of_index(np.arange(space.n_groups), space.cardinalities), flat_index(codes, space.cardinalities)
 
 
 def correct_rows(true: list[Column], predicted: list[Column]) -> BoolArray:

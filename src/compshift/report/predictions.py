@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -21,12 +22,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from compshift.core.groups import GroupSpace
+    from compshift.crm.explanation import Explanation
     from compshift.estimators.comparison import Comparison
     from compshift.metrics.evaluation import Evaluation
 
 NON_TERMINAL_WIDTH = 1000
 """Line width, in characters, used when output is not a terminal; wide enough to show every column."""
 
+
+RENAMED = {"inside_hull": "inside hull", "effective_sample_size": "effective sample size", "log_odds": "log-odds"}
+"""Names of columns of an explanation in files of predictions, where they differ."""
 
 WITHOUT = "without pool"
 """Heading of the column with the accuracy of the model fitted to the labelled rows alone."""
@@ -39,9 +44,9 @@ def prediction_frame(
 
     Probability columns are named ``P(bird=waterbird)``. With ``groups``, every candidate group has a probability column
     too, named ``P(bird=waterbird, place=land)``. With ``explain``, columns named ``group …`` hold the most probable
-    group, its probability, whether it was seen, whether it is inside the affine hull, and the effective sample size
-    behind its bias. With ``sets``, a coverage, columns named ``bird set`` hold the classes that cannot be excluded,
-    joined by "|". ``attributes`` holds the values of attributes that are known in use.
+    group and the other columns of ``Explanation.to_frame``, and ``group main features`` the features that contribute
+    most, if energies are linear. With ``sets``, a coverage, columns named ``bird set`` hold the classes that cannot be
+    excluded, joined by "|". ``attributes`` holds the values of attributes that are known in use.
     """
     import pandas as pd
 
@@ -70,11 +75,27 @@ def prediction_frame(
     frame = pd.DataFrame(columns).infer_objects()
     if explain:
         reasons = clf.explain(X, **known)
-        added = ["probability", "seen", "inside hull", "effective sample size"]
+        table = reasons.to_frame()
+        added = [RENAMED.get(name, name) for name in table.columns[len(clf.space_.names) :]]
         names = [f"{name} (attribute)" if name in added else name for name in clf.space_.names]
-        reasons.columns = [f"group {name}" for name in (*names, *added)]
-        frame = pd.concat([frame, reasons], axis=1)
+        table.columns = [f"group {name}" for name in (*names, *added)]
+        features = _with_names_of_table(reasons, clf).main_features()
+        if features is not None:
+            table["group main features"] = features
+        frame = pd.concat([frame, table], axis=1)
     return frame
+
+
+def _with_names_of_table(reasons: Explanation, clf: Any) -> Explanation:
+    """Return an explanation that names the features which a model file computes from the columns of a table."""
+    from compshift.features.recipe import Recipe
+
+    inputs = clf.inputs_ or {}
+    if inputs.get("kind") != "table":
+        return reasons
+    table = Recipe.from_dict(inputs).table
+    assert table is not None
+    return replace(reasons, feature_names=table.feature_names)
 
 
 def _group_column(space: GroupSpace, code: Any) -> str:

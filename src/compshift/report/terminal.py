@@ -151,7 +151,7 @@ def print_fit(clf: Any, n_rows: int, path: Path, *, as_json: bool) -> None:
         state = "converged" if clf.converged_ else "NOT converged"
         print(f"fit: {state} after {clf.n_iter_} iterations, max |B* - B| = {clf.bias_gap_:.1e}")
     if unseen.any():
-        from compshift.crm.model import ENOUGH_SAMPLES
+        from compshift.core.bias import ENOUGH_SAMPLES
 
         position = int(np.flatnonzero(unseen)[np.argmin(size[unseen])])
         measured = expected is not None and len(expected) > 0  # then the expected accuracy says how far to trust

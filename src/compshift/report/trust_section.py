@@ -14,11 +14,11 @@ import numpy as np
 from compshift._errors import InputError
 from compshift.core.accuracy import calibration, confidence_bins, wilson_interval
 from compshift.core.arrays import BoolArray, FloatArray
-from compshift.crm.model import ENOUGH_SAMPLES
+from compshift.core.bias import ENOUGH_SAMPLES, HEAVY_TAIL
 from compshift.data.dataset import GroupedDataset
 from compshift.estimators.diagnose import diagnose
-from compshift.estimators.diagnosis import HEAVY_TAIL
-from compshift.metrics.evaluation import Evaluation, absent_from_training
+from compshift.metrics.displays import least_reliable
+from compshift.metrics.evaluation import Evaluation, absent_from_training, expected_accuracy
 from compshift.report.charts import calibration_curves, expected_and_actual, trust_dots
 from compshift.report.grid import Cell, Grid
 from compshift.report.page import Block, Chart, Charts, Numbers, Section, Words
@@ -140,16 +140,12 @@ def _bias_sentences(clf: Any, evaluation: Evaluation | None) -> list[str]:
 
 def _accuracies(clf: Any, evaluation: Evaluation | None) -> tuple[FloatArray, FloatArray]:
     """Return the measured and the expected accuracy of every candidate group, (g,) each, NaN if there is none."""
-    measured, expected = np.full(len(clf.groups_), np.nan), np.full(len(clf.groups_), np.nan)
+    measured = np.full(len(clf.groups_), np.nan)
     if evaluation is not None:
         place = clf.space_.locate(clf.groups_, evaluation.report.groups)
         tested = (place >= 0) & (evaluation.report.count[place] > 0)
         measured[tested] = evaluation.report.accuracy[place[tested]]
-    frame = getattr(clf, "expected_group_accuracy_", None)
-    if frame is not None and len(frame):
-        place = clf.space_.locate(clf.groups_, clf.space_.encode(frame[list(clf.space_.names)]))
-        expected[place >= 0] = frame["accuracy"].to_numpy()[place[place >= 0]]
-    return measured, expected
+    return measured, expected_accuracy(clf, clf.groups_)[:, 0]
 
 
 def bias_words(
@@ -247,15 +243,12 @@ def _bias_charts(clf: Any) -> list[Chart]:
     if not hasattr(clf, "effective_sample_size_"):
         return []
     size, tail = clf.effective_sample_size_, clf.pareto_k_
-    unseen = clf.inside_hull_ & ~clf.seen_
-    shown = unseen if unseen.any() else clf.seen_
-    inside = np.flatnonzero(shown & np.isfinite(size) & (size > 0))
-    order = inside[np.argsort(size[inside], kind="stable")][:MAX_DOTS]
-    if not len(order):
+    order, n_groups = least_reliable(clf, MAX_DOTS)
+    if not n_groups:
         return []
     cut = (
-        f" Of {len(inside)} groups, the {MAX_DOTS} with the smallest effective sample size are shown."
-        if len(inside) > MAX_DOTS
+        f" Of {n_groups} groups, the {MAX_DOTS} with the smallest effective sample size are shown."
+        if n_groups > MAX_DOTS
         else ""
     )
     labels = [clf.space_.label(clf.groups_[group]) for group in order]

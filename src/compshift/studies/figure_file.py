@@ -2,13 +2,13 @@
 
 import csv
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 from compshift._errors import InputError
 from compshift._files import check_target, replacing
+from compshift.metrics.displays import check_matplotlib
 
 FIGURE_ENDINGS = (".png", ".svg", ".pdf")
 
@@ -35,8 +35,7 @@ def check_figure_path(path: Path, *sources: str | Path | None) -> None:
             f"{path.name!r} has the ending {path.suffix!r}, but figures are written as {', '.join(FIGURE_ENDINGS)}: "
             "choose a name with one of these endings"
         )
-    if find_spec("matplotlib") is None:
-        raise InputError("drawing needs matplotlib: pip install 'compshift[plot]'")
+    check_matplotlib()
     check_target(path, *sources)
 
 
