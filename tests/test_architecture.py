@@ -13,7 +13,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "compshift"
 
 LAYERS = [
-    {"_errors", "_checks", "_files", "_lazy", "_progress"},
+    {"_errors", "_checks", "_files", "_lazy", "_progress", "_html"},
     {"core"},
     {"distributed"},
     {"data", "metrics"},

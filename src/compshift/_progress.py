@@ -14,25 +14,19 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from html import escape
 from threading import Lock, Timer
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from sklearn.utils.parallel import Parallel
 
 from compshift._errors import InputError
 
 try:
-    from sklearn.callback import CallbackSupportMixin
-    from sklearn.callback import with_callbacks as _with_callbacks
+    from sklearn import callback
 except ImportError:  # scikit-learn before 1.9
+    callback = None
 
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Stand-in for scikit-learn's class."""
-
-    def _with_callbacks(method: Any) -> Any:
-        return method
-
-
-Method = TypeVar("Method", bound=Callable[..., Any])
+CallbackSupportMixin: Any = object if callback is None else callback.CallbackSupportMixin
+"""Base class of estimators whose fits report to callbacks."""
 
 DELAY = 0.5
 """Seconds after which a bar appears: calls that end earlier show none."""
@@ -97,12 +91,6 @@ def steps(task: str, total: int) -> Iterator[Callable[[], None]]:
             report.close()
 
 
-def with_callbacks(fit: Method) -> Method:
-    """Decorate the ``fit`` of an estimator that has callbacks, so that they are always torn down."""
-    decorated: Method = _with_callbacks(fit)
-    return decorated
-
-
 @contextmanager
 def reported_to_callbacks(estimator: Any) -> Iterator[None]:
     """Report the steps of a fit to the callbacks that ``estimator.set_callbacks`` was given, if any."""
@@ -110,13 +98,14 @@ def reported_to_callbacks(estimator: Any) -> Iterator[None]:
         yield
         return
     context = estimator._init_callback_context(max_subtasks=None)
-    context.call_on_fit_task_begin(estimator=estimator)
     token = _callbacks.set((estimator, context))
     try:
+        context.call_on_fit_task_begin(estimator=estimator)
         yield
+        context.call_on_fit_task_end(estimator=estimator)
     finally:
         _callbacks.reset(token)
-    context.call_on_fit_task_end(estimator=estimator)
+        callback.with_callbacks(lambda _: None)(estimator)  # tears callbacks down after what it decorates
 
 
 class _Report(Protocol):

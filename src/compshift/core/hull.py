@@ -126,6 +126,11 @@ class AffineHull:
             inside += f", {self.coverage().n_inside} inside"
         return f"<AffineHull: {inside}, rank {self.rank} of {self.full_rank}>"
 
+    def _repr_html_(self) -> str:
+        from compshift.core.hull_grid import hull_html
+
+        return hull_html(self)
+
     @property
     def basis(self) -> IntArray:
         """Codes (rank, m) of a smallest set of seen groups with the same hull."""

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_count, check_fraction, check_positive
 from compshift._errors import InputError, check_name
-from compshift._progress import CallbackSupportMixin, reported_to_callbacks, with_callbacks
+from compshift._progress import CallbackSupportMixin, reported_to_callbacks
 from compshift.core.arrays import FloatArray
 from compshift.core.groups import GroupSpace
 from compshift.crm import io
@@ -158,7 +158,6 @@ class CRMBoostingClassifier(CallbackSupportMixin, FittedCRM):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    @with_callbacks
     def fit(
         self,
         X: Any,

@@ -13,7 +13,7 @@ from sklearn.model_selection import check_cv
 
 from compshift._checks import check_count, check_fraction, check_positive
 from compshift._errors import InputError, check_name
-from compshift._progress import CallbackSupportMixin, reported_to_callbacks, with_callbacks
+from compshift._progress import CallbackSupportMixin, reported_to_callbacks
 from compshift.core.arrays import IntArray
 from compshift.core.folds import combination_folds
 from compshift.core.groups import GroupSpace
@@ -190,7 +190,6 @@ class CRMClassifierCV(CallbackSupportMixin, CRMClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    @with_callbacks
     def fit(
         self,
         X: Any,

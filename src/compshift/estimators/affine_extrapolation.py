@@ -12,7 +12,7 @@ from sklearn.utils.validation import has_fit_parameter, validate_data
 
 from compshift._checks import changed_names_error, check_count, check_positive, check_unmasked, unreadable_error
 from compshift._errors import InputError, InputTypeError, an, check_name
-from compshift._progress import CallbackSupportMixin, reported_to_callbacks, with_callbacks
+from compshift._progress import CallbackSupportMixin, reported_to_callbacks
 from compshift.core.affine import WEIGHTS, affine_log_posterior, affine_weights, log_floored, log_partition
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
@@ -183,7 +183,6 @@ class AffineExtrapolation(CallbackSupportMixin, GroupClassifier):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    @with_callbacks
     def fit(
         self, X: Any, y: Any, *, attributes: Any = None, sample_weight: Any = None, space: GroupSpace | None = None
     ) -> Self:

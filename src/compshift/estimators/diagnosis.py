@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compshift._html import TableResult
 from compshift.core.accuracy import Calibration
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.bias import ENOUGH_SAMPLES, HEAVY_TAIL
@@ -64,8 +65,8 @@ class Difference:
         return f"{abs(self.mean):.3f} ± {self.error:.3f} nats per row"
 
 
-@dataclass(frozen=True, eq=False)
-class Diagnosis:
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnosis(TableResult):
     """How well an additive model fits labelled rows. Arrays have the order of ``groups``, the candidate groups."""
 
     space: GroupSpace
@@ -235,8 +236,7 @@ class Diagnosis:
             "groups": frame.where(frame.notna(), None).to_dict("records"),
         }
 
-    def __str__(self) -> str:
-        table: str = self.to_frame().to_string(index=False, na_rep="", float_format=lambda value: f"{value:.3g}")
+    def _summary(self) -> str:
         lines = [
             self.verdict.replace(". ", ".\n"),
             "",
@@ -249,4 +249,4 @@ class Diagnosis:
             f"calibration error    {part.error:.4f} of {name} (chance {part.noise:.4f}, at most {part.noise_limit:.4f})"
             for name, part in self.calibration.items()
         ]
-        return "\n".join([*lines, "", table])
+        return "\n".join(lines)

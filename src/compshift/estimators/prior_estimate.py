@@ -13,6 +13,7 @@ from sklearn.pipeline import Pipeline
 
 from compshift._checks import check_fraction, check_positive, check_same_order, check_sample_weight
 from compshift._errors import InputError
+from compshift._html import TableResult
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.core.prior_em import confused_pairs, estimate_log_prior
@@ -39,8 +40,8 @@ CONFUSED_BELOW = 0.1
 """Separability (0 to 1, see ``core.prior_em.separability``) below which two groups are reported as confused."""
 
 
-@dataclass(frozen=True, eq=False)
-class EstimatedPrior:
+@dataclass(frozen=True, eq=False, repr=False)
+class EstimatedPrior(TableResult):
     """Estimated prior over a classifier's candidate groups; ``clf.set_prior(estimate)`` uses it.
 
     The intervals account only for the random sampling of inputs. They assume that the classifier's probabilities are
@@ -93,9 +94,9 @@ class EstimatedPrior:
             effective_rows=self.effective_rows,
         )
 
-    def __str__(self) -> str:
-        text: str = self.to_frame().to_string(index=False, na_rep="", float_format=lambda value: f"{value:.4g}")
-        return text
+    def _summary(self) -> str:
+        how = "" if self.converged else ", not converged"
+        return f"estimated frequencies of {len(self.groups)} groups, with {self.confidence:.0%} intervals{how}"
 
 
 def estimate_prior(

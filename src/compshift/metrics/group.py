@@ -11,6 +11,7 @@ import numpy as np
 
 from compshift._checks import check_fraction, check_numbers, check_same_order, check_same_rows
 from compshift._errors import InputError
+from compshift._html import TableResult
 from compshift.core.accuracy import wilson_interval
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import given_log_prior
@@ -24,8 +25,8 @@ MAX_REPORTED_GROUPS = 100_000
 """Maximum number of groups for which a report also lists empty groups; with more, it lists groups with samples only."""
 
 
-@dataclass(frozen=True, eq=False)
-class GroupReport:
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupReport(TableResult):
     """Accuracy of predictions in each group (paper, "Metric Details"); the result of ``group_report``.
 
     Empty groups are excluded from all averages; they are listed if there are at most 100,000 groups. ``str(report)`` is
@@ -61,6 +62,8 @@ class GroupReport:
     2  b  0      2       1.0
     3  b  1      0       NaN
     """
+
+    _missing = "empty"
 
     space: GroupSpace
     groups: IntArray
@@ -157,7 +160,7 @@ class GroupReport:
             sensitive_features=self.space.frame(self.groups[rows]),
         )
 
-    def __str__(self) -> str:
+    def _summary(self) -> str:
         lines = [
             f"average accuracy   {self.average:.4f}",
             f"balanced accuracy  {self.balanced:.4f}",
@@ -167,7 +170,7 @@ class GroupReport:
             lines.append(f"compositional risk {self.compositional_risk:.4f}")
         if self.n_empty:
             lines.append(f"empty groups       {self.n_empty} of {self.space.n_groups}")
-        return "\n".join([*lines, "", self.to_frame().to_string(index=False, na_rep="empty")])
+        return "\n".join(lines)
 
 
 def group_report(

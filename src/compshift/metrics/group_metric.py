@@ -22,6 +22,7 @@ from compshift._checks import (
     check_sample_weight,
 )
 from compshift._errors import InputError, an, listing, shown, unknown_name
+from compshift._html import TableResult
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.columns import Column, read_columns
 from compshift.core.groups import GroupSpace, check_space
@@ -40,8 +41,8 @@ MIN_DEFINED_SHARE = 0.5
 """Smallest share of resamples in which the metric must be defined for an interval."""
 
 
-@dataclass(frozen=True, eq=False)
-class GroupMetric:
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupMetric(TableResult):
     """A metric by group, with intervals; the result of ``group_metric``. ``str(result)`` is a table for the terminal.
 
     A value or interval that does not exist is NaN, never 0 or 1, and ``reason`` says why.
@@ -77,6 +78,8 @@ class GroupMetric:
     >>> group_metric(share, [0, 1, 1, 0], [0, 1, 0, 0], {"place": ["land", "land", "sea", "sea"]}).overall
     0.75
     """
+
+    _missing = "–"
 
     name: str
     space: GroupSpace
@@ -182,11 +185,13 @@ class GroupMetric:
             confidence=confidence,
         )
 
-    def __str__(self) -> str:
-        table = self.to_frame().drop(columns=[] if any(self.reason) else ["reason"])
+    def _summary(self) -> str:
         head = f"{self.name}, over all samples {self.overall:.4f}"
         head += "" if math.isnan(self.confidence) else f"; {self.confidence:.0%} intervals"
-        return f"{head}\n\n{table.to_string(index=False, na_rep='–')}"
+        return head
+
+    def _shown_frame(self) -> pd.DataFrame:
+        return self.to_frame().drop(columns=[] if any(self.reason) else ["reason"])
 
 
 def group_metric(
