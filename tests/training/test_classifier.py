@@ -81,22 +81,22 @@ def test_samples_are_converted_or_raise():
 
     pd = pytest.importorskip("pandas")
     from compshift.data.dataset import ImageFiles, Texts
-    from compshift.training.classifier import _readable
+    from compshift.training.batches import readable_samples
 
     texts = Texts(["a", "b"])
-    assert _readable(texts, "text") is texts
+    assert readable_samples(texts, "text") is texts
 
     for paths in (["a.png", "b.png"], pd.Series(["a.png", "b.png"]), np.array(["a.png", "b.png"]), [Path("a.png")] * 2):
-        assert isinstance(_readable(paths, "images"), ImageFiles)
+        assert isinstance(readable_samples(paths, "images"), ImageFiles)
     for kind in ("images", "text"):
         with pytest.raises(InputError, match=r"samples is the single value 'a.png': pass a list"):
-            _readable("a.png", kind)
+            readable_samples("a.png", kind)
         with pytest.raises(InputError, match=f"takes {kind}, but the samples are a DataFrame: pass a list of"):
-            _readable(pd.DataFrame({"x": ["a.png"]}), kind)
+            readable_samples(pd.DataFrame({"x": ["a.png"]}), kind)
     with pytest.raises(InputError, match=r"^the column 'bird' .*: pass columns of numbers") as error:
-        _readable(pd.DataFrame({"x": [1.0] * 50, "bird": ["a"] * 50}), "features")
+        readable_samples(pd.DataFrame({"x": [1.0] * 50, "bird": ["a"] * 50}), "features")
     assert "[50 rows" not in str(error.value)
     table = pa.table({"x": [1.0, 2.0], "y": [3.0, 4.0]})
-    assert _readable(table, "features").tolist() == [[1.0, 3.0], [2.0, 4.0]]
+    assert readable_samples(table, "features").tolist() == [[1.0, 3.0], [2.0, 4.0]]
     with pytest.raises(InputError, match=r"^the column 'x' .*: pass columns of numbers"):
-        _readable(pa.table({"x": ["a"]}), "features")
+        readable_samples(pa.table({"x": ["a"]}), "features")
