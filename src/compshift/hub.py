@@ -219,9 +219,9 @@ def from_pretrained(
 
 def _write_model(model: Any, folder: Path) -> Any:
     """Write the files of a model to a folder; return the model as readers of the files will have it."""
-    from compshift.training.load import load, save
+    from compshift.training.load import load, needed_extra, save
 
-    if hasattr(model, "head_"):
+    if needed_extra(model):
         save(model, folder)
         return model
     folder.mkdir(parents=True, exist_ok=True)
@@ -279,6 +279,10 @@ def _one_sentence(repo_id: str, revision: str | None) -> Iterator[None]:
     except (errors.HTTPError, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # such as a full disk
             raise
+        cause = error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) else error
+        if cause is None:
+            raise InputError(f"{repo_id!r} is not in the cache: pass local_files_only=False") from None
         raise InputError(
-            f"the hub cannot be reached for {repo_id!r} ({reason(error)}): check the connection, or pass a folder"
+            f"the hub cannot be reached for {repo_id!r} ({str(cause) or type(cause).__name__}): check the connection, "
+            "or pass a folder"
         ) from None

@@ -18,6 +18,7 @@ from compshift.crm.pipelines import without_scalers
 from compshift.report.coverage_section import coverage_lead
 from compshift.report.model_page import model_audit, model_facts
 from compshift.report.trust_section import bias_sentences
+from compshift.training.load import needed_extra
 
 MAX_ROWS = 100
 """Maximum number of groups in the card's table: groups without training rows first."""
@@ -76,9 +77,9 @@ def joined(names: Sequence[str]) -> str:
 
 def _loading(model: Any, clf: Any, name: str) -> list[str]:
     """Return the code that loads the model, and a sentence on the samples that it takes."""
-    extra = {"features": "hub,torch"}.get(getattr(model, "kind", ""), "hub,hf" if hasattr(model, "kind") else "hub")
+    extra = needed_extra(model)
     code = [
-        f"# pip install 'compshift[{extra}]'",
+        f"# pip install 'compshift[{'hub,' if extra else 'hub'}{extra}]'",
         "import compshift as cs",
         "",
         f"model = cs.hub.from_pretrained({json.dumps(name)})",

@@ -80,6 +80,16 @@ def save(estimator: Any, path: str | PathLike[str]) -> None:
     clf.save(path, inputs=inputs)
 
 
+def needed_extra(model: Any) -> str:
+    """Return the extra of compshift that loading a saved model needs; "" for all but networks."""
+    if not hasattr(model, "head_"):
+        return ""
+    backbone = model.model.backbone
+    if getattr(backbone, "source_config", None) is not None:
+        return "hf"
+    return "weights" if backbone.name == "efficientnet-lite0" else "torch"
+
+
 def load_file(path: str | PathLike[str]) -> Any:
     """Read the fitted classifier in a model file, without running any code from it."""
     kind, header, arrays = model_file.read(path)
