@@ -276,7 +276,7 @@ def _one_sentence(repo_id: str, revision: str | None) -> Iterator[None]:
         ) from None
     except errors.HfHubHTTPError as error:
         raise InputError(f"the hub rejected the request for {repo_id!r} ({reason(error)}): check your rights") from None
-    except (errors.HTTPError, OSError) as error:
+    except (getattr(errors, "HTTPError", OSError), OSError) as error:  # the former is of httpx or of requests
         if isinstance(error, OSError) and error.errno:  # such as a full disk
             raise
         cause = error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) else error

@@ -225,6 +225,7 @@ class TrainedClassifier(HubMethods):
                 backbone = restore_architecture(about["backbone"], run.backbone_path, n_weights)
             check_size(lambda: method.head(backbone.out_features, task), n_weights)
             model = BackboneClassifier(backbone, method.head(backbone.out_features, task))
+            prior = None if about.get("prior") is None else np.array(about["prior"], dtype=np.float64)
             inputs = about.get("inputs")
             if not isinstance(inputs, dict | None):
                 raise TypeError(f"inputs is {inputs!r}")
@@ -244,8 +245,7 @@ class TrainedClassifier(HubMethods):
             ) from None
         load_weights(model, weights, run.model_path)
         found = cls(model.to(chosen_device(device)), method, task, inputs)
-        prior = about.get("prior")
-        return found if prior is None else found.set_prior(np.array(prior))
+        return found if prior is None else found.set_prior(prior)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the model to a folder; ``compshift.load`` reads it.
