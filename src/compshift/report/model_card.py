@@ -15,6 +15,7 @@ from compshift._errors import listing
 from compshift.core.columns import plain_value
 from compshift.crm.model import same_prior
 from compshift.crm.pipelines import without_scalers
+from compshift.features.recipe import portable_backbone
 from compshift.report.coverage_section import coverage_lead
 from compshift.report.model_page import model_audit, model_facts
 from compshift.report.trust_section import bias_sentences
@@ -140,7 +141,7 @@ def _settings(model: Any, clf: Any) -> list[list[str]]:
     if hasattr(model, "method"):
         hyperparameters = {name: plain_value(value) for name, value in model.method.hyperparameters().items()}
         hyperparameters |= {"prior": prior} if changed else {}
-        facts = [("method", model.method.name), ("backbone", model.model.backbone.name)]
+        facts = [("method", model.method.name), ("backbone", portable_backbone(model.model.backbone.name))]
         facts += [(name, str(value)) for name, value in hyperparameters.items()]
     return [list(fact) for fact in facts]
 

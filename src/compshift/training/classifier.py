@@ -23,6 +23,7 @@ from compshift.crm.classifier import CRMClassifier
 from compshift.crm.model import CRMModel
 from compshift.data.dataset import Samples
 from compshift.features.embedder import Embedder, chosen_device
+from compshift.features.recipe import portable_backbone
 from compshift.methods.base import Method, Task
 from compshift.methods.registry import METHODS, make_method
 from compshift.nn.backbones import Backbone
@@ -266,6 +267,7 @@ class TrainedClassifier(HubMethods):
             raise InputError(f"{str(folder)!r} holds a run or a model: choose another folder")
         run.path.mkdir(parents=True, exist_ok=True)
         about = describe_model(self.model.backbone, self.method, self.task, run.backbone_path, self.inputs_)
+        about["backbone"]["name"] = portable_backbone(about["backbone"]["name"])
         if isinstance(self.head_, CRMClassifier):
             about["prior"] = np.exp(self.head_.log_prior_).tolist()
         run.start({"identity": {}, "model": about}, {})
