@@ -32,8 +32,8 @@ LIMITS = (
     "these.",
     "Groups outside the affine hull of the training groups are not determined by training; their predictions are "
     "guesses.",
-    "Probabilities assume the prior in the settings. If groups are not that frequent where the model is used, set another one "
-    "with `set_prior`.",
+    "Probabilities assume the prior in the settings. If groups are not that frequent where the model is used, set "
+    "another one with `set_prior`.",
     "This card was made from the model alone. It has no accuracy on labelled rows; an expected accuracy is an estimate "
     "on held-out training groups.",
 )
