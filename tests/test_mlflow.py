@@ -83,7 +83,7 @@ def test_without_an_example_the_method_can_be_chosen(tmp_path):
     clf = fitted(cs.CRMClassifier)
     cs.mlflow.save_model(clf, tmp_path / "model")
     served = pyfunc.load_model(str(tmp_path / "model"))
-    assert served.predict(X[:3], params={"method": "explain"}).equals(clf.explain(X[:3]))
+    assert served.predict(X[:3], params={"method": "explain"}).equals(clf.explain(X[:3]).to_frame())
     with pytest.raises(InputError, match="method 'fit' is not known: use one of 'predict', 'predict_proba'"):
         served.predict(X, params={"method": "fit"})
 

@@ -166,7 +166,8 @@ class _PyFunc:
             if model_input.shape[1] != 1:
                 raise InputError(f"the samples have {model_input.shape[1]} columns: pass a single one")
             model_input = list(model_input.iloc[:, 0])
-        return getattr(self.model, method)(model_input)
+        found = getattr(self.model, method)(model_input)
+        return found.to_frame() if method == "explain" else found  # a table, which MLflow's servers can send
 
 
 def _load_pyfunc(path: str) -> _PyFunc:
