@@ -14,6 +14,8 @@ PACKAGES = (
     "compshift.features",
     "compshift.methods",
     "compshift.training",
+    "compshift.hub",
+    "compshift.mlflow",
 )
 
 

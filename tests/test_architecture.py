@@ -13,7 +13,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "compshift"
 
 LAYERS = [
-    {"_errors", "_checks", "_files", "_lazy", "_progress", "_html"},
+    {"_errors", "_checks", "_files", "_lazy", "_progress", "_html", "_hub_methods"},
     {"core"},
     {"distributed"},
     {"data", "metrics"},
@@ -24,6 +24,7 @@ LAYERS = [
     {"bench"},
     {"studies", "export"},
     {"report"},
+    {"hub", "mlflow"},
     {"cli"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
@@ -58,7 +59,7 @@ def test_imports_go_leftward(path):
 
 def test_every_package_is_checked():
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
-    assert packages == {layer_of(path) for path in MODULES} - LAYERS[0] - {"distributed"}
+    assert packages == {layer_of(path) for path in MODULES} - LAYERS[0] - {"distributed", "hub", "mlflow"}
     assert len(MODULES) > 30
 
 
@@ -76,6 +77,9 @@ def test_every_package_is_checked():
         ("import compshift; compshift.nn; compshift.features; compshift.training", ["numpy", "torch"]),
         ("import compshift; compshift.CRMClassifier; compshift.load", ["torch", "matplotlib", "typer"]),
         ("import compshift; compshift.export_onnx", ["torch", "onnx"]),
+        ("import compshift; compshift.hub.push_to_hub", ["numpy", "torch", "huggingface_hub"]),
+        ("import compshift; compshift.mlflow.log_model", ["numpy", "torch", "mlflow"]),
+        ("import compshift; compshift.CRMClassifier.push_to_hub", ["torch", "huggingface_hub"]),
         ("import compshift.bench.plan, compshift.report.run_progress, compshift.studies.growth", ["torch"]),
     ],
 )

@@ -18,7 +18,10 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "gallery" not in path.parts)
 RUN = ["tutorial", "practitioners", "researchers", "engineers", "install"]
-PUBLIC = ["compshift", *(f"compshift.{part}" for part in ("data", "metrics", "nn", "features", "methods", "training"))]
+PUBLIC = [
+    "compshift",
+    *(f"compshift.{part}" for part in ("data", "metrics", "nn", "features", "methods", "training", "hub", "mlflow")),
+]
 
 
 def photographs(folder):

@@ -274,7 +274,11 @@ def test_under_torchrun(features):
     arguments = ["train", *BIRDS, *QUICK[:-2]]  # on whatever device there is
     command += ["-m", "compshift"]
     result = subprocess.run(
-        [*command, *arguments, "-o", "run"], cwd=features, capture_output=True, text=True, check=False
+        [*command, *arguments, "--tracker", "tensorboard", "-o", "run"],
+        cwd=features,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     alone = [sys.executable, "-m", "compshift", *arguments, "-o", "alone"]
@@ -286,12 +290,17 @@ def test_under_torchrun(features):
         np.testing.assert_allclose(two[name], tensor, atol=1e-4, rtol=1e-4, err_msg=name)
     assert result.stdout.count("model in run") == 1
     assert result.stderr.count("step 3 ") == 1
+    assert len(list((features / "run/trackers/compshift").glob("events.*"))) == 1  # of the first process
 
 
-def test_tensorboard(call, features):
+def test_trackers(call, features):
     pytest.importorskip("tensorboard")
-    assert call("train", *BIRDS, *QUICK, "--tensorboard", "-o", "run", cwd=features).returncode == 0
-    assert list((features / "run/tensorboard").glob("events.*"))
+    assert call("train", *BIRDS, *QUICK, "--tracker", "tensorboard", "-o", "run", cwd=features).returncode == 0
+    assert list((features / "run/trackers/compshift").glob("events.*"))
+    result = call("train", *BIRDS, *QUICK, "--tracker", "tensorbord", "-o", "other", cwd=features)
+    assert result.returncode == 2
+    assert "did you mean 'tensorboard'?" in result.err
+    assert not (features / "other").exists()
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ def test_the_next_command_can_be_pasted(capsys):
     assert capsys.readouterr().out.endswith("test it with: compshift evaluate 'my run' 'my pics/list.csv'\n")
 
 
-def test_a_resumed_run_is_announced_without_a_terminal(capsys, tmp_path):
-    with run_listener(tmp_path, terminal=True, tensorboard=False) as listener:
+def test_a_resumed_run_is_announced_without_a_terminal(capsys):
+    with run_listener(quiet=False) as listener:
         listener.started(0, 20)
         listener.started(5, 20)
     assert capsys.readouterr() == ("", "resuming after step 5 of 20\n")

@@ -1,5 +1,6 @@
 """Trained classifiers: predictors, priors, targets, samples, and custom methods."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -81,22 +82,53 @@ def test_samples_are_converted_or_raise():
 
     pd = pytest.importorskip("pandas")
     from compshift.data.dataset import ImageFiles, Texts
-    from compshift.training.classifier import _readable
+    from compshift.training.batches import readable_samples
 
     texts = Texts(["a", "b"])
-    assert _readable(texts, "text") is texts
+    assert readable_samples(texts, "text") is texts
 
     for paths in (["a.png", "b.png"], pd.Series(["a.png", "b.png"]), np.array(["a.png", "b.png"]), [Path("a.png")] * 2):
-        assert isinstance(_readable(paths, "images"), ImageFiles)
+        assert isinstance(readable_samples(paths, "images"), ImageFiles)
     for kind in ("images", "text"):
         with pytest.raises(InputError, match=r"samples is the single value 'a.png': pass a list"):
-            _readable("a.png", kind)
+            readable_samples("a.png", kind)
         with pytest.raises(InputError, match=f"takes {kind}, but the samples are a DataFrame: pass a list of"):
-            _readable(pd.DataFrame({"x": ["a.png"]}), kind)
+            readable_samples(pd.DataFrame({"x": ["a.png"]}), kind)
     with pytest.raises(InputError, match=r"^the column 'bird' .*: pass columns of numbers") as error:
-        _readable(pd.DataFrame({"x": [1.0] * 50, "bird": ["a"] * 50}), "features")
+        readable_samples(pd.DataFrame({"x": [1.0] * 50, "bird": ["a"] * 50}), "features")
     assert "[50 rows" not in str(error.value)
     table = pa.table({"x": [1.0, 2.0], "y": [3.0, 4.0]})
-    assert _readable(table, "features").tolist() == [[1.0, 3.0], [2.0, 4.0]]
+    assert readable_samples(table, "features").tolist() == [[1.0, 3.0], [2.0, 4.0]]
     with pytest.raises(InputError, match=r"^the column 'x' .*: pass columns of numbers"):
-        _readable(pa.table({"x": ["a"]}), "features")
+        readable_samples(pa.table({"x": ["a"]}), "features")
+
+
+@pytest.mark.parametrize("method", ["crm", "erm"])
+def test_a_network_that_was_trained_without_a_folder_is_saved_to_one(method, tmp_path):
+    data = gaussians()
+    clf = train(data, method, "mlp", QUICK, device="cpu")
+    if method == "crm":
+        clf.set_prior([0.1, 0.2, 0.3, 0.4])
+    cs.save(clf, tmp_path / "model")
+    loaded = cs.load(tmp_path / "model")
+    np.testing.assert_allclose(loaded.predict_proba(data.X), clf.predict_proba(data.X), rtol=1e-12)
+    before = (tmp_path / "model/model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="holds a run or a model: choose another folder"):
+        clf.save(tmp_path / "model")
+    with pytest.raises(InputError, match="holds a run that differs in"):
+        train(data, method, "mlp", QUICK, folder=tmp_path / "model", device="cpu")
+    assert (tmp_path / "model/model.safetensors").read_bytes() == before
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="is a file: pass a folder for the model"):
+        clf.save(tmp_path / "file")
+
+
+@pytest.mark.parametrize("prior", [{"a": 1}, [[1], [1, 2]], ["x"] * 4, [0.5, 0.5], [-1, 1, 1, 1]])
+def test_a_damaged_prior_is_one_sentence(prior, tmp_path):
+    train(gaussians(), "crm", "linear", QUICK, device="cpu").save(tmp_path / "model")
+    path = tmp_path / "model/run.json"
+    about = json.loads(path.read_text())
+    about["model"]["prior"] = prior
+    path.write_text(json.dumps(about))
+    with pytest.raises(InputError):
+        cs.load(tmp_path / "model")

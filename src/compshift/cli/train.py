@@ -270,15 +270,16 @@ def train(
         bool,
         typer.Option("--overwrite", metavar="", help="Replace a run in the output folder.", rich_help_panel=MACHINE),
     ] = False,
-    tensorboard: Annotated[
-        bool,
+    tracker: Annotated[
+        list[str] | None,
         typer.Option(
-            "--tensorboard",
-            metavar="",
-            help="Also write TensorBoard logs to the folder of the run.",
+            metavar="NAME",
+            help="Also log to an experiment tracker: tensorboard, wandb, mlflow, aim, comet_ml, clearml, dvclive, … "
+            "Repeatable.",
+            show_default=False,
             rich_help_panel=MACHINE,
         ),
-    ] = False,
+    ] = None,
     json: Json = False,
 ) -> None:
     """Fine-tune a backbone and a head on the train rows, and keep the checkpoint that is best on the val rows.
@@ -289,7 +290,7 @@ def train(
     given = {
         name: value
         for name, value in locals().items()
-        if name not in ("balance", "config", "output", "set_", "device", "workers", "overwrite", "tensorboard", "json")
+        if name not in ("balance", "config", "output", "set_", "device", "workers", "overwrite", "tracker", "json")
         and value not in (None, "")
     }
     if protocol_set:
@@ -306,5 +307,5 @@ def train(
 
     chosen = TrainConfig.read(config, given, set_ or [], output)
     with resumable():
-        result = chosen.run(device=device, workers=workers, overwrite=overwrite, tensorboard=tensorboard, quiet=json)
+        result = chosen.run(device=device, workers=workers, overwrite=overwrite, trackers=tracker or [], quiet=json)
     chosen.show(result, as_json=json)

@@ -101,14 +101,16 @@ class TrainConfig:
         return cls(str(options["data"]), output, name, values, options)
 
     def run(
-        self, *, device: str, workers: int | None, overwrite: bool, tensorboard: bool, quiet: bool
+        self, *, device: str, workers: int | None, overwrite: bool, trackers: Sequence[str], quiet: bool
     ) -> dict[str, Any]:
         """Train, and return the results of the run."""
         from compshift.nn.networks import named_backbone
         from compshift.report.run_progress import run_listener
         from compshift.training.finetuning import train
         from compshift.training.folder import RunFolder, read_json
+        from compshift.training.trackers import check_trackers
 
+        check_trackers(trackers)  # before the data are read
         settings_given: dict[str, Any] = {name: self.options[name] for name in SETTINGS_KEYS if name in self.options}
         backbone_given: dict[str, Any] = {name: self.options[name] for name in BACKBONE_KEYS if name in self.options}
         Settings.from_dict(settings_given)
@@ -141,7 +143,7 @@ class TrainConfig:
         resolved = settings.resolved(backbone.kind, pretrained=backbone.pretrained)
         main = int(os.environ.get("RANK", "0")) == 0
         finished = RunFolder(self.output).result_path.exists() and not overwrite
-        with run_listener(self.output, terminal=main and not quiet, tensorboard=main and tensorboard) as listener:
+        with run_listener(quiet=quiet or not main) as listener:
             train(
                 data,
                 method,
@@ -155,6 +157,7 @@ class TrainConfig:
                 files={"config.toml": self._as_toml(resolved, backbone.name, method)},
                 listener=listener,
                 unlabelled=pool,
+                trackers=trackers,
             )
         held_out = "test" in data.splits
         about = {"model": str(self.output), "method_name": self.method, "held_out": held_out, "new": not finished}

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from compshift._errors import InputError, check_name
+from compshift._hub_methods import HubMethods
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.crm import io
 from compshift.crm.base import GroupClassifier
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class FittedCRM(GroupClassifier):
+class FittedCRM(HubMethods, GroupClassifier):
     """Base class of classifiers whose fit produces a ``CRMModel``; ``_adopt`` sets their fitted attributes from it."""
 
     bias: str

@@ -33,7 +33,7 @@ def model_page(
     no accuracies. ``additivity`` says whether to test if the energies are additive; None tests it only if that takes
     seconds. ``prior`` names the current prior if it differs from that of the fit.
     """
-    audit = _audit(clf)
+    audit = model_audit(clf)
     evaluation = None if data is None else evaluate(clf, data)
     lead, cards = coverage_lead(audit), coverage_cards(audit)
     sections = [coverage_section(audit)]
@@ -58,12 +58,12 @@ def model_page(
     sections += [
         *([] if pool is None else [pool]),
         trust_section(clf, evaluation, data, additivity),
-        made_section(*_facts(clf, name, source, part, prior)),
+        made_section(*model_facts(clf, name, source, part, prior)),
     ]
     return Page(name, "model", lead, sections, cards, warnings)
 
 
-def _audit(clf: Any) -> Audit:
+def model_audit(clf: Any) -> Audit:
     """Return the audit of the groups in a model's training data."""
     seen = np.asarray(clf.seen_)
     weight = np.asarray(clf.group_weight_, dtype=np.float64)[seen]
@@ -134,7 +134,7 @@ def _accuracy_section(evaluation: Evaluation, found: GroupAccuracy, part: str) -
     return Section("Accuracy", blocks)
 
 
-def _facts(clf: Any, name: str, source: str, part: str, prior: str | None) -> list[tuple[str, str]]:
+def model_facts(clf: Any, name: str, source: str, part: str, prior: str | None) -> list[tuple[str, str]]:
     """Return the model's name, its settings, and the rows that it was evaluated on."""
     facts = [("model", name)]
     if source:

@@ -12,11 +12,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compshift._errors import InputError
 from compshift.bench.jobs import Job, Unit
 from compshift.bench.paper import printed
 from compshift.bench.protocol import COMBINATIONS, EXTENT, Protocol
@@ -201,54 +200,26 @@ def print_outcome(outcome: Outcome, folder: Path, results: Results, *, as_json: 
 
 
 @contextmanager
-def run_listener(folder: Path, *, terminal: bool, tensorboard: bool) -> Iterator[Listener]:
-    """Yield a listener that shows a training run as a bar or a line per evaluation, and logs it to TensorBoard.
-
-    ``terminal`` and ``tensorboard`` turn each of these on; the bar needs standard error to be a terminal.
-    """
+def run_listener(*, quiet: bool) -> Iterator[Listener]:
+    """Yield a listener that shows a training run as a bar if standard error is a terminal, else as lines."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    listeners: list[Listener] = []
-    with ExitStack() as stack:
-        if terminal and console.is_terminal:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=20),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
-            )
-            listeners.append(_BarListener(stack.enter_context(Progress(*columns, console=console, transient=True))))
-        elif terminal:
-            listeners.append(_LineListener())
-        if tensorboard:
-            from compshift.training.folder import RunFolder
-
-            board = _TensorBoardListener(RunFolder(folder).tensorboard_path)
-            stack.callback(board.close)
-            listeners.append(board)
-        yield _ListenerList(listeners)
-
-
-class _ListenerList(Listener):
-    """Forward every event to several listeners."""
-
-    def __init__(self, listeners: list[Listener]) -> None:
-        self.listeners = listeners
-
-    def started(self, step: int, steps: int) -> None:
-        for listener in self.listeners:
-            listener.started(step, steps)
-
-    def stepped(self, step: int, loss: float) -> None:
-        for listener in self.listeners:
-            listener.stepped(step, loss)
-
-    def evaluated(self, evaluation: ValidationStep) -> None:
-        for listener in self.listeners:
-            listener.evaluated(evaluation)
+    if quiet:
+        yield Listener()
+    elif not console.is_terminal:
+        yield _LineListener()
+    else:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(*columns, console=console, transient=True) as progress:
+            yield _BarListener(progress)
 
 
 class _LineListener(Listener):
@@ -283,32 +254,6 @@ class _BarListener(Listener):
             report = evaluation.report
             self.validation = f", balanced {report.balanced:.3f}, worst {report.worst:.3f}"
         self.progress.console.print(_evaluation_line(evaluation), highlight=False, markup=False)
-
-
-class _TensorBoardListener(Listener):
-    """Write loss, learning rate and validation accuracies as TensorBoard scalars."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ModuleNotFoundError:
-            raise InputError("tensorboard is not installed: pip install 'compshift[tensorboard]'") from None
-        self.folder, self.writer_class = folder, SummaryWriter
-        self.writer: Any = None
-
-    def started(self, step: int, steps: int) -> None:  # noqa: ARG002
-        self.writer = self.writer_class(str(self.folder), purge_step=step + 1)
-
-    def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
-
-    def evaluated(self, evaluation: ValidationStep) -> None:
-        self.writer.add_scalar("train/loss", evaluation.loss, evaluation.step)
-        self.writer.add_scalar("train/learning_rate", evaluation.learning_rate, evaluation.step)
-        if evaluation.report is not None:
-            for name in ("average", "balanced", "worst"):
-                self.writer.add_scalar(f"validation/{name}", getattr(evaluation.report, name), evaluation.step)
 
 
 def _evaluation_line(evaluation: ValidationStep) -> str:

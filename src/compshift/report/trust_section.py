@@ -111,7 +111,7 @@ def trust_section(
 
     Additivity is tested on ``data`` if ``additivity`` is true, or if it is None and the test takes only seconds.
     """
-    words, charts = _bias_sentences(clf, evaluation), _bias_charts(clf)
+    words, charts = bias_sentences(clf, evaluation), _bias_charts(clf)
     if data is None or evaluation is None:
         words.append("No labelled rows were given, so calibration and additivity are not assessed.")
     else:
@@ -126,7 +126,7 @@ def trust_section(
     return Section("Trust", blocks)
 
 
-def _bias_sentences(clf: Any, evaluation: Evaluation | None) -> list[str]:
+def bias_sentences(clf: Any, evaluation: Evaluation | None) -> list[str]:
     """Return sentences on the evidence behind extrapolated biases and on the convergence of the fit."""
     if not hasattr(clf, "inside_hull_"):
         return ["This model predicts classes only: it has no group biases and does not extrapolate to unseen groups."]

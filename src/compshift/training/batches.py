@@ -1,4 +1,4 @@
-"""Training batches: the split of a data set, the sampling of rows, and reading rows as tensors.
+"""Training batches: the split of a data set, the sampling of rows, and reading rows and new samples as tensors.
 
 ``TrainingData`` holds the training and validation rows, ``Sampler`` draws the rows of every step's batch, and
 ``Reader`` turns rows into tensors. The rows of a batch depend on the seed and the step alone, so a run can resume at
@@ -8,9 +8,11 @@ any step.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from compshift._errors import InputError
+from compshift._checks import check_finite, check_float32, check_numbers
+from compshift._errors import InputError, an, listing
 from compshift.core.arrays import FloatArray, IntArray
-from compshift.data.dataset import GroupedDataset, ImageFiles, Samples
+from compshift.core.columns import is_arrow
+from compshift.data.dataset import KINDS, GroupedDataset, ImageArrays, ImageFiles, Samples, Texts
 from compshift.features.reading import (
     Batches,
     InputBatch,
@@ -34,6 +38,9 @@ from compshift.methods.base import Method, Task
 from compshift.methods.sampling import Sampling
 from compshift.nn.backbones import Backbone
 from compshift.training.settings import Settings
+
+_MATRIX = "pass a matrix of numbers, one row per sample"
+"""Remedy that ends the error messages about features."""
 
 SHUFFLE_STREAM = 0
 """Number of the random stream that shuffles epochs. Stream 3 is ``REFRESH_STREAM`` of the module ``evaluation``."""
@@ -211,3 +218,56 @@ def _features(X: FloatArray, batches: Iterable[IntArray]) -> Iterator[InputBatch
             features = X.take(rows, axis=0).astype(np.float32, copy=False)  # twice as fast as X[rows]
             last = InputBatch(rows, {"features": torch.from_numpy(features)}, [], [])
         yield last
+
+
+def readable_samples(samples: Samples, kind: str, columns: Sequence[str] | None = None) -> Samples:
+    """Convert lists of paths or texts, arrays of pixels and tables to samples of the backbone's kind.
+
+    A DataFrame must have the ``columns`` that the model was trained on, in the same order.
+    """
+    if isinstance(samples, GroupedDataset):
+        raise InputError("samples is a GroupedDataset: pass its samples, data.samples")
+    if kind == "features":
+        return _matrix(samples, columns)
+    if isinstance(samples, str | PathLike):
+        raise InputError(f"samples is the single value {fspath(samples)!r}: pass a list, with one entry per sample")
+    listed = samples.tolist() if getattr(samples, "ndim", 0) == 1 and hasattr(samples, "tolist") else samples
+    named = isinstance(listed, list | tuple) and all(isinstance(sample, str | PathLike) for sample in listed)
+    if kind == "images" and named:
+        return ImageFiles(Path(), np.array([fspath(sample) for sample in listed], dtype=object))
+    if kind == "images" and isinstance(samples, np.ndarray) and samples.dtype == np.uint8:
+        return ImageArrays(samples)
+    if kind == "text" and named:
+        return Texts(np.array(listed, dtype=object))
+    if KINDS.get(type(samples)) != kind:
+        accepted = {"images": "paths, or an 8-bit array (n, height, width, 3)", "text": "texts"}
+        given = KINDS.get(type(samples), an(type(samples).__name__))
+        raise InputError(f"the model takes {kind}, but the samples are {given}: pass a list of {accepted[kind]}")
+    return samples
+
+
+def _matrix(samples: Any, columns: Sequence[str] | None) -> Any:
+    """Convert features to a 32-bit matrix, after checking its columns and that its values are finite."""
+    if type(samples) in KINDS:
+        raise InputError(f"the model takes features, but the samples are {KINDS[type(samples)]}: {_MATRIX}")
+    samples = samples.to_pandas() if is_arrow(samples) else samples
+    names = [str(name) for name in samples.columns] if hasattr(samples, "columns") else None
+    if names is not None and columns is not None and names != list(columns):
+        order = "in another order" if sorted(names) == sorted(columns) else f"{listing(names, 4)}"
+        raise InputError(
+            f"the samples have columns {order}, but the model was trained on {listing(columns)}: pass these columns, "
+            "in this order"
+        )
+    X = samples if getattr(samples, "dtype", None) == np.float32 else _as_numbers(samples)
+    if X.ndim != 2:
+        raise InputError(f"the features have {X.ndim} dimensions: pass one row per sample")
+    check_finite(X)
+    check_float32(X)
+    return np.asarray(X, dtype=np.float32)
+
+
+def _as_numbers(samples: Any) -> Any:
+    """Convert to 64-bit numbers; raise an error that names the first column that is not numeric."""
+    for name in getattr(samples, "columns", ()):
+        check_numbers(samples[name], f"the column {str(name)!r}", "pass columns of numbers")
+    return check_numbers(samples, "features", _MATRIX)

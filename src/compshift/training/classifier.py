@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from os import PathLike, fspath
+from collections.abc import Callable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +11,35 @@ import numpy as np
 import torch
 from torch import nn
 
-from compshift._checks import check_finite, check_float32, check_numbers
-from compshift._errors import InputError, an, listing
-from compshift._files import check_inside, check_path
+from compshift._checks import check_finite
+from compshift._errors import InputError
+from compshift._files import check_folder, check_inside, check_path
+from compshift._hub_methods import HubMethods
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.candidates import Candidates
-from compshift.core.columns import is_arrow
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 from compshift.crm.classifier import CRMClassifier
 from compshift.crm.model import CRMModel
-from compshift.data.dataset import KINDS, GroupedDataset, ImageArrays, ImageFiles, Samples, Texts
+from compshift.data.dataset import Samples
 from compshift.features.embedder import Embedder, chosen_device
+from compshift.features.recipe import portable_backbone
 from compshift.methods.base import Method, Task
 from compshift.methods.registry import METHODS, make_method
 from compshift.nn.backbones import Backbone
 from compshift.nn.head import AdditiveEnergyHead
 from compshift.nn.networks import BackboneClassifier
 from compshift.nn.saved_backbones import check_size, restore_architecture, save_architecture
-from compshift.training.folder import RETRAIN, RUN_VERSION, RunFolder, load_weights, read_json, read_tensors
-
-_MATRIX = "pass a matrix of numbers, one row per sample"
-"""Remedy that ends the error messages about features."""
+from compshift.training.batches import readable_samples
+from compshift.training.folder import (
+    RETRAIN,
+    RUN_VERSION,
+    RunFolder,
+    load_weights,
+    read_json,
+    read_tensors,
+    write_tensors,
+)
 
 
 class UnknownMethodError(InputError):
@@ -118,7 +125,7 @@ def describe_model(
     }
 
 
-class TrainedClassifier:
+class TrainedClassifier(HubMethods):
     """A fine-tuned backbone with its head; ``train`` returns it and ``load`` reads it from a run's folder.
 
     ``predict`` and ``predict_proba`` take samples of the kind that the model was trained on: images, texts, or an
@@ -219,6 +226,7 @@ class TrainedClassifier:
                 backbone = restore_architecture(about["backbone"], run.backbone_path, n_weights)
             check_size(lambda: method.head(backbone.out_features, task), n_weights)
             model = BackboneClassifier(backbone, method.head(backbone.out_features, task))
+            prior = None if about.get("prior") is None else np.array(about["prior"], dtype=np.float64)
             inputs = about.get("inputs")
             if not isinstance(inputs, dict | None):
                 raise TypeError(f"inputs is {inputs!r}")
@@ -237,7 +245,33 @@ class TrainedClassifier:
                 f"the model cannot be rebuilt from {str(run.about_path)!r} ({error}): if the file is damaged, {RETRAIN}"
             ) from None
         load_weights(model, weights, run.model_path)
-        return cls(model.to(chosen_device(device)), method, task, inputs)
+        found = cls(model.to(chosen_device(device)), method, task, inputs)
+        return found if prior is None else found.set_prior(prior)
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the model to a folder; ``compshift.load`` reads it.
+
+        Parameters
+        ----------
+        folder : path
+            Folder to create. It must not hold a run or a model.
+
+        Raises
+        ------
+        InputError
+            If the folder holds a run or a model.
+        """
+        run = RunFolder(check_path(folder))
+        check_folder(run.path, "for the model")
+        if run.about_path.exists() or any(run.path.glob("*.safetensors")):
+            raise InputError(f"{str(folder)!r} holds a run or a model: choose another folder")
+        run.path.mkdir(parents=True, exist_ok=True)
+        about = describe_model(self.model.backbone, self.method, self.task, run.backbone_path, self.inputs_)
+        about["backbone"]["name"] = portable_backbone(about["backbone"]["name"])
+        if isinstance(self.head_, CRMClassifier):
+            about["prior"] = np.exp(self.head_.log_prior_).tolist()
+        run.start({"identity": {}, "model": about}, {})
+        write_tensors(run.model_path, self.model.state_dict(), {})
 
     def __repr__(self) -> str:
         shape = " × ".join(map(str, self.space_.cardinalities))
@@ -302,7 +336,7 @@ class TrainedClassifier:
         InputError
             If the samples are of another kind, or one cannot be read.
         """
-        samples = _readable(samples, self.kind, self._columns())
+        samples = readable_samples(samples, self.kind, self._columns())
         device, rows = str(next(self.model.head.parameters()).device), np.arange(len(samples))
         embedder = Embedder(
             self.model.backbone, device=device, dtype="float32", batch_size=batch_size, num_workers=num_workers
@@ -395,56 +429,3 @@ class TrainedClassifier:
         known = {} if attributes is None else {"attributes": attributes}
         head = self._group_head("use known attributes") if known else self.head_
         return np.asarray(head.predict_proba(self.features(samples), **known))
-
-
-def _readable(samples: Samples, kind: str, columns: Sequence[str] | None = None) -> Samples:
-    """Convert lists of paths or texts, arrays of pixels and tables to samples of the backbone's kind.
-
-    A DataFrame must have the ``columns`` that the model was trained on, in the same order.
-    """
-    if isinstance(samples, GroupedDataset):
-        raise InputError("samples is a GroupedDataset: pass its samples, data.samples")
-    if kind == "features":
-        return _matrix(samples, columns)
-    if isinstance(samples, str | PathLike):
-        raise InputError(f"samples is the single value {fspath(samples)!r}: pass a list, with one entry per sample")
-    listed = samples.tolist() if getattr(samples, "ndim", 0) == 1 and hasattr(samples, "tolist") else samples
-    named = isinstance(listed, list | tuple) and all(isinstance(sample, str | PathLike) for sample in listed)
-    if kind == "images" and named:
-        return ImageFiles(Path(), np.array([fspath(sample) for sample in listed], dtype=object))
-    if kind == "images" and isinstance(samples, np.ndarray) and samples.dtype == np.uint8:
-        return ImageArrays(samples)
-    if kind == "text" and named:
-        return Texts(np.array(listed, dtype=object))
-    if KINDS.get(type(samples)) != kind:
-        accepted = {"images": "paths, or an 8-bit array (n, height, width, 3)", "text": "texts"}
-        given = KINDS.get(type(samples), an(type(samples).__name__))
-        raise InputError(f"the model takes {kind}, but the samples are {given}: pass a list of {accepted[kind]}")
-    return samples
-
-
-def _matrix(samples: Any, columns: Sequence[str] | None) -> Any:
-    """Convert features to a 32-bit matrix, after checking its columns and that its values are finite."""
-    if type(samples) in KINDS:
-        raise InputError(f"the model takes features, but the samples are {KINDS[type(samples)]}: {_MATRIX}")
-    samples = samples.to_pandas() if is_arrow(samples) else samples
-    names = [str(name) for name in samples.columns] if hasattr(samples, "columns") else None
-    if names is not None and columns is not None and names != list(columns):
-        order = "in another order" if sorted(names) == sorted(columns) else f"{listing(names, 4)}"
-        raise InputError(
-            f"the samples have columns {order}, but the model was trained on {listing(columns)}: pass these columns, "
-            "in this order"
-        )
-    X = samples if getattr(samples, "dtype", None) == np.float32 else _as_numbers(samples)
-    if X.ndim != 2:
-        raise InputError(f"the features have {X.ndim} dimensions: pass one row per sample")
-    check_finite(X)
-    check_float32(X)
-    return np.asarray(X, dtype=np.float32)
-
-
-def _as_numbers(samples: Any) -> Any:
-    """Convert to 64-bit numbers; raise an error that names the first column that is not numeric."""
-    for name in getattr(samples, "columns", ()):
-        check_numbers(samples[name], f"the column {str(name)!r}", "pass columns of numbers")
-    return check_numbers(samples, "features", _MATRIX)

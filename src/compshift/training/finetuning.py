@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike
 from typing import Any
@@ -25,6 +25,7 @@ from compshift.training.loop import Run
 from compshift.training.optimiser import preserved_rng
 from compshift.training.progress import Listener
 from compshift.training.settings import Settings
+from compshift.training.trackers import check_trackers
 
 
 def train(
@@ -41,6 +42,7 @@ def train(
     files: Mapping[str, str] | None = None,
     listener: Listener | None = None,
     unlabelled: Samples | None = None,
+    trackers: str | Sequence[Any] = (),
 ) -> TrainedClassifier:
     """Train a backbone and a head on the split train, and keep the checkpoint that is best on the split val.
 
@@ -79,6 +81,10 @@ def train(
         Unlabelled samples of the same kind as ``data.samples``, from the population in which the model will be used.
         The method ``"crm-resolved"`` solves its head on their features too, if this helps on held-out training groups;
         other methods cannot use them.
+    trackers : list of str or GeneralTracker, optional
+        Experiment trackers that get the settings and every evaluation, by accelerate: names such as ``"tensorboard"``,
+        ``"wandb"`` or ``"mlflow"``, or objects of a subclass of ``accelerate.tracking.GeneralTracker``. A resumed run
+        continues its log. Trackers that write files write them to ``folder``/trackers.
 
     Returns
     -------
@@ -116,6 +122,7 @@ def train(
             raise InputError(f"{name} is {an(type(value).__name__)}: pass a compshift {kind.__name__}")
     check_extras({} if inputs is None else inputs, {} if files is None else files)
     check_flag(overwrite, "overwrite")
+    trackers = check_trackers(trackers)
     if workers is not None:
         check_whole(workers, "workers", MAX_READERS)
     rows = TrainingData.of(data)
@@ -133,7 +140,7 @@ def train(
     with ExitStack() as stack:
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compshift-"))
-        run = Run(rows, chosen, network, settings, check_path(folder), device, workers, listener, unlabelled)
+        run = Run(rows, chosen, network, settings, check_path(folder), device, workers, listener, unlabelled, trackers)
         if run.main:
             stack.enter_context(run.folder.locked())
         stack.enter_context(preserved_rng(run.device))

@@ -197,9 +197,9 @@ class RunFolder:
         return self.path / "backbone"
 
     @property
-    def tensorboard_path(self) -> Path:
-        """Path of the folder with logs for TensorBoard."""
-        return self.path / "tensorboard"
+    def trackers_path(self) -> Path:
+        """Path of the folder with logs and ids of experiment trackers."""
+        return self.path / "trackers"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -222,7 +222,7 @@ class RunFolder:
         if overwrite:
             for name in RESERVED_FILES:
                 (self.path / name).unlink(missing_ok=True)
-            for folder in (self.backbone_path, self.tensorboard_path):
+            for folder in (self.backbone_path, self.trackers_path):
                 shutil.rmtree(folder, ignore_errors=True)
         if self.about_path.exists():
             self._check_same(read_json(self.about_path).get("identity"), identity)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from compshift._errors import InputError, an
 from compshift._files import check_path
+from compshift._hub_methods import HubMethods
 from compshift.crm import io as model_file
 from compshift.crm.boosting import CRMBoostingClassifier
 from compshift.crm.classifier import CRMClassifier
@@ -19,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def save(estimator: Any, path: str | PathLike[str]) -> None:
-    """Write a fitted classifier, or a pipeline that ends in one, as a model file.
+    """Write a fitted classifier, or a pipeline that ends in one, as a model file; write a trained network as a folder.
 
-    ``compshift.load`` and the command line read the file, which contains no code. Before the classifier, a pipeline may
+    ``compshift.load`` and the command line read them; they contain no code. Before the classifier, a pipeline may
     have a ``TableFeatures``, as ``table_classifier`` makes it, or scikit-learn's ``SimpleImputer``, ``StandardScaler``,
     ``OneHotEncoder(handle_unknown="ignore")`` or a ``ColumnTransformer`` of them, fitted to a table with named columns.
     A ``StandardScaler`` right before the classifier becomes part of its weights.
 
     Parameters
     ----------
-    estimator : CRMClassifier, CRMClassifierCV, CRMBoostingClassifier or Pipeline
+    estimator : CRMClassifier, CRMClassifierCV, CRMBoostingClassifier, Pipeline or TrainedClassifier
         The fitted model.
     path : str or path
-        File to write. It is written atomically.
+        File to write. It is written atomically. For a ``TrainedClassifier``, a folder to create.
 
     Raises
     ------
@@ -52,31 +53,41 @@ def save(estimator: Any, path: str | PathLike[str]) -> None:
     >>> numpy.allclose(clf.predict_proba(X), pipe.predict_proba(X))
     True
     """
-    clf, steps = without_scalers(estimator)
-    if not isinstance(clf, FittedCRM):
-        given = f"the class {clf.__name__}" if isinstance(clf, type) else an(type(clf).__name__)
+    model, steps = without_scalers(estimator)
+    if not isinstance(model, HubMethods):
+        given = f"the class {model.__name__}" if isinstance(model, type) else an(type(model).__name__)
         raise InputError(
-            f"{given} cannot be saved: pass a fitted CRMClassifier, CRMClassifierCV or CRMBoostingClassifier, or a "
-            "Pipeline that ends in one, and then the path"
+            f"{given} cannot be saved: pass a fitted CRMClassifier, CRMClassifierCV or CRMBoostingClassifier, a "
+            "Pipeline that ends in one, or a TrainedClassifier, and then the path"
         )
     if not steps:
-        clf.save(path)
+        model.save(path)
         return
     from compshift.features.column_transformer import recipe_of
 
-    recipe = recipe_of(steps)
+    recipe = recipe_of(steps) if isinstance(model, FittedCRM) else None
     if recipe is None:
         name, step = steps[-1]
         raise InputError(
             f"the step {name!r} ({type(step).__name__}) cannot be written to a model file: use TableFeatures instead, "
             "or save the last step by itself, which takes the output of the other steps as features"
         )
+    clf: Any = copy(model)
     inputs, stored = recipe.to_dict(), clf.inputs_ or {}
     if stored.get("table") == inputs["table"]:  # the stored recipe also records how the training table was split
         inputs = dict(stored)
-    clf = copy(clf)
     clf.__dict__.pop("feature_names_in_", None)  # the recipe has them
     clf.save(path, inputs=inputs)
+
+
+def needed_extra(model: Any) -> str:
+    """Return the extra of compshift that loading a saved model needs; "" for all but networks."""
+    if not hasattr(model, "head_"):
+        return ""
+    backbone = model.model.backbone
+    if getattr(backbone, "source_config", None) is not None:
+        return "hf"
+    return "weights" if backbone.name == "efficientnet-lite0" else "torch"
 
 
 def load_file(path: str | PathLike[str]) -> Any:
@@ -102,7 +113,8 @@ def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
     Parameters
     ----------
     path : str or path
-        A file written by ``save`` or ``compshift fit``, or a folder written by ``train`` or ``compshift train``.
+        A file written by ``save`` or ``compshift fit``, or a folder written by ``save``, ``train`` or ``compshift
+        train``.
     device : str or torch.device, default="cpu"
         Device of a trained network; ignored for model files.
 

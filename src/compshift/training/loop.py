@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from compshift.training.optimiser import (
 )
 from compshift.training.progress import Listener, ValidationStep
 from compshift.training.settings import Settings
+from compshift.training.trackers import Trackers
 
 
 class DivergenceError(InputError):
@@ -80,9 +81,14 @@ class Run:
         workers: int | None,
         listener: Listener,
         unlabelled: Samples | None = None,
+        trackers: Sequence[Any] = (),
     ) -> None:
         self.data, self.method, self.settings, self.listener = data, method, settings, listener
-        self.accelerator = make_accelerator(device, settings.precision, find_unused=backbone.pretrained)
+        logs = RunFolder(folder).trackers_path
+        self.accelerator = make_accelerator(
+            device, settings.precision, find_unused=backbone.pretrained, trackers=trackers, logs=logs
+        )
+        self.trackers = Trackers(self.accelerator, logs)
         self.device: torch.device = self.accelerator.device
         self.processes = current_processes()
         self.main = self.processes.rank == 0
@@ -136,7 +142,11 @@ class Run:
             if self.main:
                 self.method.announce(self.task)
             self.listener.started(self.step, self.settings.steps)
-            self._steps()
+            self.trackers.start(self.step, self._about())
+            try:
+                self._steps()
+            finally:
+                self.trackers.finish()
             self._finish(time.monotonic() - started)
         return TrainedClassifier(self.model, self.method, self.task, inputs)
 
@@ -233,6 +243,7 @@ class Run:
             write_checkpoint(self.folder.last_path, self.model, self.optimiser, self.state, metadata)
         self.saved = self.step
         self.listener.evaluated(evaluation)
+        self.trackers.log(evaluation)
 
     def _finish(self, seconds: float) -> None:
         """Load the best weights, call the method's ``finish``, and write the model and the result."""
@@ -294,6 +305,11 @@ class Run:
             f"{what}: {kept}; {RETRAIN}, with a lower learning_rate (now {self.settings.learning_rate:g}) or with "
             "gradient clipping (clip)"
         )
+
+    def _about(self) -> dict[str, Any]:
+        """Return the settings that trackers show beside the run."""
+        about = {"method": self.method.name, "backbone": self.model.backbone.name}
+        return {**about, **self.method.hyperparameters(), **self.settings.to_dict()}
 
     def _identity(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return everything that determines the run's result; a run resumes only if its folder records the same."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,14 +28,17 @@ PRECISION_NAMES = {value: name for name, value in MIXED_PRECISION.items()}
 """Inverse of ``MIXED_PRECISION``: the value of ``precision`` for each name in accelerate."""
 
 
-def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accelerator:
+def make_accelerator(
+    device: str, precision: str, *, find_unused: bool, trackers: Sequence[Any] = (), logs: Path | None = None
+) -> Accelerator:
     """Set up device, precision and, under torchrun, the process group, using accelerate.
 
     Pass ``find_unused=True`` if the network may have parameters that the loss does not depend on, such as an unused
-    pooler.
+    pooler. ``trackers`` are not started; those that write files write them to the folder ``logs``.
     """
     from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.state import AcceleratorState
+    from accelerate.utils import ProjectConfiguration
 
     if isinstance(device, str) and device.startswith("cuda:"):
         torch.cuda.set_device(check_cuda_number(device))  # accelerate uses the current device
@@ -57,6 +61,8 @@ def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accel
         cpu=on_cpu,
         mixed_precision=MIXED_PRECISION[precision],
         kwargs_handlers=[options],
+        log_with=list(trackers) or None,
+        project_config=ProjectConfiguration(logging_dir=None if logs is None else str(logs)),
     )
     wanted = int(os.environ.get("WORLD_SIZE", "1"))
     if accelerator.num_processes != wanted:

@@ -26,6 +26,13 @@ class ValidationStep:
             content |= {"worst_group": list(self.report.worst_group), "best": self.is_best}
         return content
 
+    def scalars(self) -> dict[str, float]:
+        """Return the evaluation's numbers under the names by which experiment trackers know them."""
+        numbers = {"train/loss": self.loss, "train/learning_rate": self.learning_rate}
+        if self.report is not None:
+            numbers |= {f"validation/{name}": getattr(self.report, name) for name in ("average", "balanced", "worst")}
+        return numbers
+
 
 class Listener:
     """Base class for objects that follow a run's progress; override any of its methods, which do nothing."""
