@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from compshift.estimators.diagnose import diagnose as diagnose
     from compshift.estimators.infer_attributes import infer_attributes as infer_attributes
     from compshift.estimators.logit_adjusted import LogitAdjustedClassifier as LogitAdjustedClassifier
+    from compshift.estimators.monitor import MonitorReport as MonitorReport
+    from compshift.estimators.monitor import monitor as monitor
     from compshift.export.onnx import export_onnx as export_onnx
     from compshift.features.table_classifier import TableFeatures as TableFeatures
     from compshift.features.table_classifier import table_classifier as table_classifier
@@ -46,6 +48,7 @@ __all__ = [
     "GroupSpace",
     "InputError",
     "LogitAdjustedClassifier",
+    "MonitorReport",
     "TableFeatures",
     "__version__",
     "compare",
@@ -58,6 +61,7 @@ __all__ = [
     "load",
     "methods",
     "metrics",
+    "monitor",
     "nn",
     "save",
     "show_progress",
@@ -80,6 +84,7 @@ __getattr__, __dir__ = lazy_names(
         "GroupSpace": "compshift.core.groups",
         "InputError": "compshift._errors",
         "LogitAdjustedClassifier": "compshift.estimators.logit_adjusted",
+        "MonitorReport": "compshift.estimators.monitor",
         "TableFeatures": "compshift.features.table_classifier",
         "compare": "compshift.estimators.compare",
         "data": "compshift.data",
@@ -91,6 +96,7 @@ __getattr__, __dir__ = lazy_names(
         "load": "compshift.training.load",
         "methods": "compshift.methods",
         "metrics": "compshift.metrics",
+        "monitor": "compshift.estimators.monitor",
         "nn": "compshift.nn",
         "save": "compshift.training.load",
         "show_progress": "compshift._progress",
