@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import warnings
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,9 @@ OUTLIER_WEIGHT = 0.2
 MAX_LISTED_ROWS = 100
 """Largest number of rows that fit no group in ``MonitorReport.to_dict``, furthest first."""
 
+MAX_NAMED_GROUPS = 6
+"""Largest number of new groups that a sentence names."""
+
 NOT_TESTED = (
     "whether new combinations occur was not tested, because the model has no out-of-fold energies: fit a CRMClassifierCV "
     "(`compshift fit --alpha auto`), or a CRMClassifier with cross_fit=True; the intervals assume that its "
@@ -70,6 +74,10 @@ class MonitorReport:
 
     Parameters
     ----------
+    n_rows : int
+        Number of rows of use.
+    n_training : float
+        Number, or total weight, of training rows.
     space : GroupSpace
         All attributes and their values.
     groups : array (g, m)
@@ -100,6 +108,8 @@ class MonitorReport:
         What else a reader should know.
     """
 
+    n_rows: int
+    n_training: float
     space: GroupSpace
     groups: IntArray
     seen: BoolArray
@@ -117,11 +127,6 @@ class MonitorReport:
     confidence: float
     tested: bool
     notes: tuple[str, ...] = ()
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of use."""
-        return int(np.count_nonzero(~np.isnan(self.outlier_p_values))) if self.tested else len(self.outlier_p_values)
 
     @property
     def new_groups(self) -> list[tuple[Hashable, ...]]:
@@ -158,9 +163,17 @@ class MonitorReport:
 
     @property
     def change(self) -> list[str]:
-        """For each group, "more" or "less" frequent than in training if its interval excludes that frequency, or ""."""
-        more, less = self.seen & (self.lower > self.reference), self.seen & (self.upper < self.reference)
-        return ["more" if up else "less" if down else "" for up, down in zip(more, less, strict=True)]
+        """For each group, "more" or "less" if it is clearly more or less frequent than in training, or "".
+
+        That is a difference which ``level`` allows by chance in any of the seen groups, counting the sampling of the
+        training rows, too.
+        """
+        quantile = NormalDist().inv_cdf(0.5 + self.confidence / 2)
+        clear = NormalDist().inv_cdf(1 - self.level / (2 * max(int(self.seen.sum()), 1)))
+        error = (self.upper - self.lower) / (2 * quantile)
+        limit = clear * np.sqrt(error**2 + self.reference * (1 - self.reference) / self.n_training)
+        difference = np.where(self.seen, self.frequency - self.reference, 0.0)
+        return ["more" if d > most else "less" if d < -most else "" for d, most in zip(difference, limit, strict=True)]
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table of the groups.
@@ -229,6 +242,25 @@ class MonitorReport:
         pairs = zip(self.space.names, self.space.values, code, strict=True)
         return {name: plain_value(values[place]) for name, values, place in pairs}
 
+    def among(self, position: IntArray, n_rows: int) -> MonitorReport:
+        """Return the report with its rows numbered as in an input of which some rows could not be read.
+
+        Parameters
+        ----------
+        position : array (n,)
+            Row number of each row in the input.
+        n_rows : int
+            Number of rows of the input.
+
+        Returns
+        -------
+        MonitorReport
+            The same report; ``outlier_p_values`` has a NaN for each row that is not in ``position``.
+        """
+        p_values = np.full(n_rows, np.nan)
+        p_values[position] = self.outlier_p_values
+        return replace(self, outlier_p_values=p_values)
+
     def sentences(self) -> list[str]:
         """Return what was found, in sentences.
 
@@ -261,12 +293,23 @@ class MonitorReport:
             return [
                 f"combinations occur that training lacked (p = {self.total_p_value:.2g}), but it cannot be told which"
             ]
-        return [
-            f"{self.space.label(self.groups[position])} occurs, which training lacked (p = "
-            f"{self.p_value[position]:.2g}, about {self.frequency[position]:.1%} of the rows)"
-            + ("" if self.inside_hull[position] else "; it is outside the affine hull, so training does not determine it")
-            for position in np.flatnonzero(self.new)[np.argsort(self.p_value[self.new], kind="stable")]
+        found = np.flatnonzero(self.new)
+        found = found[np.argsort(self.p_value[found], kind="stable")]
+        named = [
+            f"{self.space.label(self.groups[position])} (p = {self.p_value[position]:.2g}, about "
+            f"{self.frequency[position]:.1%} of the rows{'' if self.inside_hull[position] else ', outside the hull'})"
+            for position in found[:MAX_NAMED_GROUPS]
         ]
+        if len(found) > len(named):
+            named.append(f"and {len(found) - len(named)} more")
+        start = "a combination occurs" if len(found) == 1 else f"{len(found)} combinations occur"
+        sentences = [f"{start} that training lacked: {'; '.join(named)}"]
+        if not self.inside_hull[found].all():
+            sentences.append(
+                "training does not determine groups outside the affine hull of the seen ones: other groups, or rows of "
+                "another kind, could look like them"
+            )
+        return sentences
 
     def __str__(self) -> str:
         table = self.to_frame().to_string(index=False, na_rep="", float_format=lambda value: f"{value:.3g}")
@@ -371,6 +414,7 @@ def _without_tests(clf: Any, X: FloatArray, level: float, confidence: float) -> 
         estimate = estimate_prior(clf, X, confidence=confidence)
     unknown = np.full(len(clf.groups_), np.nan)
     return MonitorReport(
+        len(X),
         **_groups(clf),
         frequency=np.exp(estimate.log_prior),
         lower=estimate.lower,
@@ -392,6 +436,7 @@ def _groups(clf: Any) -> dict[str, Any]:
     seen = np.asarray(clf.seen_)
     weight = np.where(seen, np.asarray(clf.group_weight_, dtype=np.float64), 0.0)
     return {
+        "n_training": float(weight.sum()),
         "space": clf.space_,
         "groups": clf.groups_,
         "seen": seen,
@@ -425,6 +470,7 @@ def _tested(clf: FittedCRM, X: FloatArray, known: OutOfFold, level: float, confi
     frequency[order[shown]] = share
     lower[order[shown]], upper[order[shown]] = wilson_interval(share, error**2, len(X), confidence)
     return MonitorReport(
+        len(X),
         **fields,
         frequency=frequency,
         lower=lower,
