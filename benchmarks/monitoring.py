@@ -51,9 +51,7 @@ def measure(draw: Draw, other: Draw, n: int) -> dict[str, list[float]]:
     space = GroupSpace(("y", *draw.space.names[1:]), draw.space.values)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        clf = CRMClassifierCV(prior="hull").fit(
-            draw.X, draw.codes[:, 0], attributes=draw.codes[:, 1:], space=space
-        )
+        clf = CRMClassifierCV(prior="hull").fit(draw.X, draw.codes[:, 0], attributes=draw.codes[:, 1:], space=space)
     found = {}
     for kind in KINDS:
         rng = np.random.default_rng([draw.seed, KINDS.index(kind), 11])

@@ -254,7 +254,9 @@ def monitor(
     output: Annotated[
         list[Path] | None,
         typer.Option(
-            "--output", "-o", help="File to write: .html for a page, .json for the result. Repeatable.",
+            "--output",
+            "-o",
+            help="File to write: .html for a page, .json for the result. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -277,8 +279,8 @@ def monitor(
     """Tell from unlabelled rows of use which combinations occur that training lacked, and how frequent all groups are.
 
     The exit code is 0 if nothing is new, 3 if there are combinations that training lacked or more rows than chance
-    explains that fit no group, and 4 if the model has no out-of-fold energies, which the tests need (fit it with --alpha
-    auto, --cross-fit, or --energies boosted or auto). Changed frequencies alone do not change the exit code.
+    explains that fit no group, and 4 if the model has no out-of-fold energies, which the tests need (fit it with
+    --alpha auto, --cross-fit, or --energies boosted or auto). Changed frequencies alone do not change the exit code.
     """
     from compshift.cli.inputs import TableOptions
     from compshift.cli.model_inputs import load_model, unlabelled_rows
@@ -291,7 +293,7 @@ def monitor(
     with _input_file(source) as file:
         rows = unlabelled_rows(loaded, file, options)
     found = monitor_rows(loaded.clf, rows.X, level=level, confidence=confidence)
-    found = found.among(rows.position, rows.n_rows)
+    found = found._among(rows.position, rows.n_rows)
     name = "standard input" if source == PIPE else Path(source).name
     for path in output or []:
         write_report(found, path, model.name, name)

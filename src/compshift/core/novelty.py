@@ -1,4 +1,4 @@
-r"""Tests on unlabelled samples: do groups occur in them that the labelled samples lack, and samples that fit no group?
+r"""Tests on unlabelled samples: do groups occur that the labelled samples lack, and samples that fit no group?
 
 *New groups.* Let r(x, u) be the responsibility of the unseen group u for a sample x, under a prior in which every unseen
 group has some probability. Samples of seen groups have such responsibilities too: energies of unseen groups are
@@ -29,6 +29,7 @@ import numpy as np
 from scipy.special import gammaincc, ndtr
 
 from compshift.core.arrays import FloatArray, IntArray, log_softmax, row_blocks
+from compshift.core.conformal import Ranks
 from compshift.core.groups import GroupSpace
 from compshift.core.prior_em import Mixture, maximise
 
@@ -46,6 +47,10 @@ LEAST_FREQUENCY = 1e-3
 
 FLAT = 1e-3
 """Singular values below this multiple of the largest count as 0 when frequencies are derived from responsibilities."""
+
+FEW_ROWS = 30.0
+"""Number of samples of a component at which its variance, if it is below that of all, becomes the mean of the two. The
+samples of a small group may by chance contain none of the rare large values."""
 
 LEAST_SKEWNESS = 1e-3
 """Skewness below which a distribution counts as normal."""
@@ -101,18 +106,20 @@ def responsibilities(log_ratio: FloatArray, prior: FloatArray) -> FloatArray:
     return np.exp(log_softmax(log_ratio + np.log(prior)))
 
 
-def excess_p_values(
-    labelled: FloatArray, new: FloatArray, components: Components, share: FloatArray
-) -> FloatArray:
+def excess_p_values(labelled: FloatArray, new: FloatArray, components: Components, share: FloatArray) -> FloatArray:
     """Return p-values (q,) of the hypotheses that new samples are a mixture of the components with shares (s,).
 
     They are small if the mean of ``new`` (n, q), which is not negative, exceeds that expected from ``labelled`` (r, q).
     """
-    n, tiny = len(new), np.finfo(np.float64).tiny
+    n, tiny = len(new), 1e-30
+    unit = np.maximum(labelled.max(axis=0), new.max(axis=0))
+    unit = np.where(unit > 0, unit, 1.0)
+    labelled, new = labelled / unit, new / unit
     mean, square = components.means(labelled), components.means(labelled**2)  # (s, q)
     expected, size = share @ mean, components.size[:, None]
     spread = np.maximum(share @ square - expected**2, tiny)  # variance of one sample of the mixture, (q,)
-    own = np.maximum(square - mean**2, 0.0) + spread / size  # with little data, also that of the mixture
+    own = np.maximum(square - mean**2, 0.0)
+    own = np.maximum(own, (size * own + FEW_ROWS * spread) / (size + FEW_ROWS))
     rows = spread / np.maximum(share**2 @ (own / size), tiny)  # samples of the mixture with this information
     excess = new.mean(axis=0) - expected
     weight = components.mixed(share)
@@ -140,7 +147,7 @@ def _upper_tail(deviation: FloatArray, skewness: FloatArray) -> FloatArray:
 
 
 class NoveltyTest(NamedTuple):
-    """Result of ``test_unseen_groups``; p-values are adjusted, so that each can be compared with the level."""
+    """Result of ``find_unseen_groups``; p-values are adjusted, so that each can be compared with the level."""
 
     total_p_value: float  # that none of the unseen groups occurs
     p_value: FloatArray  # (u,) that the group does not occur
@@ -149,7 +156,7 @@ class NoveltyTest(NamedTuple):
     share: FloatArray  # (k + f,) estimated frequencies of the components
 
 
-def test_unseen_groups(
+def find_unseen_groups(
     labelled: FloatArray, new: FloatArray, known: Components, log_weight: FloatArray, level: float
 ) -> NoveltyTest:
     """Test for each of u unseen groups whether it occurs among new samples.
@@ -215,7 +222,9 @@ class GroupCentres(NamedTuple):
     centres: FloatArray  # (c, q)
 
     @classmethod
-    def of(cls, energies: FloatArray, known: Components, space: GroupSpace, seen: IntArray, other: IntArray) -> GroupCentres:
+    def of(
+        cls, energies: FloatArray, known: Components, space: GroupSpace, seen: IntArray, other: IntArray
+    ) -> GroupCentres:
         """Return the mean energies of the ``seen`` groups (k, m), and additive means of ``other`` groups (u, m)."""
         contrast = _contrasts(energies, space)
         mean = known.means(contrast)[: len(seen)]
@@ -240,3 +249,21 @@ def _contrasts(energies: FloatArray, space: GroupSpace) -> FloatArray:
     """Return energies (n, D) less their mean over the values of each attribute, which no probability depends on."""
     parts = np.split(energies, space.offsets[1:], axis=1)
     return np.concatenate([part - part.mean(axis=1, keepdims=True) for part in parts], axis=1)
+
+
+def outlier_tests(
+    labelled: FloatArray, new: FloatArray, components: Components, share: FloatArray, outlying: float
+) -> tuple[FloatArray, float]:
+    """Return the conformal p-value of each new distance (n,), and that of the share of p-values up to ``outlying``.
+
+    ``labelled`` (r,) are the distances of labelled samples, weighted as the mixture of the components.
+    """
+    weight = components.mixed(share)
+    kept = weight > 0
+    log_weight = np.log(weight[kept])
+    p_values = Ranks.of(labelled[kept, None], new[:, None]).p_values(0, log_weight, np.log(weight[kept].mean()))
+    is_far = p_values <= outlying
+    order = np.argsort(-labelled)
+    was_far = np.zeros(len(labelled))
+    was_far[order[np.cumsum(weight[order]) <= outlying * weight.sum()]] = 1.0
+    return p_values, float(excess_p_values(was_far[:, None], is_far[:, None].astype(np.float64), components, share)[0])

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_fraction
 from compshift._errors import InputError
-from compshift.core.arrays import BLOCK_CELLS, BoolArray, FloatArray, IntArray, row_blocks, safe_log
+from compshift.core.arrays import BLOCK_CELLS, BoolArray, FloatArray, IntArray, logsumexp, row_blocks, safe_log
 from compshift.core.conformal import Ranks, effective_sample_size
 from compshift.core.energy import GroupTable, group_energies, log_evidence
 from compshift.core.groups import GroupSpace
@@ -295,3 +295,18 @@ class ImportanceWeights(NamedTuple):
     def log_weights(self, codes: IntArray) -> FloatArray:
         """Return ``log_weight`` of every sample for each of the groups ``codes`` (q, m), (n, q)."""
         return np.asarray(self.log_share[:, None] - group_energies(self.energies, self.space, codes))
+
+
+def log_density_ratios(
+    model: CRMModel, known: OutOfFold, energies: FloatArray, groups: IntArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return log p(x|z) − log p(x) of labelled and of new samples, and the log importance weights behind them.
+
+    p(x) is the density of the labelled samples. The ratios are those of the samples of ``known`` (r, g), all with a
+    weight above 0, and of new samples with ``energies`` (n, g); the weights (r, g) are those of the labelled ones.
+    """
+    log_sample = np.log(known.weight)
+    log_weight = ImportanceWeights.of(model, known, known.energies, log_sample).log_weights(groups)
+    new = ImportanceWeights.of(model, known, energies, 0.0).log_weights(groups)
+    bias = logsumexp(log_weight, axis=0) - np.log(known.weight.sum())  # (g,)
+    return log_weight - log_sample[:, None] - bias, new - bias, log_weight

@@ -14,18 +14,16 @@ from sklearn.pipeline import Pipeline
 
 from compshift._checks import check_fraction
 from compshift._errors import InputError
-from compshift.core.arrays import BoolArray, FloatArray, IntArray, logsumexp
+from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import plain_value
-from compshift.core.conformal import Ranks
 from compshift.core.groups import GroupSpace
 from compshift.core.novelty import (
     Components,
     GroupCentres,
-    NoveltyTest,
     estimated_shares,
-    excess_p_values,
+    find_unseen_groups,
     frequency_errors,
-    test_unseen_groups,
+    outlier_tests,
 )
 from compshift.core.prior_em import wilson_interval
 from compshift.crm.base import GroupClassifier, check_group_classifier
@@ -33,7 +31,7 @@ from compshift.crm.fitted import FittedCRM
 from compshift.crm.inputs import prediction_features
 from compshift.crm.model import CRMModel, OutOfFold
 from compshift.crm.pipelines import as_classifier_and_features
-from compshift.crm.sets import ImportanceWeights, log_mean
+from compshift.crm.sets import log_density_ratios
 from compshift.estimators.prior_estimate import estimate_prior
 
 if TYPE_CHECKING:
@@ -242,21 +240,8 @@ class MonitorReport:
         pairs = zip(self.space.names, self.space.values, code, strict=True)
         return {name: plain_value(values[place]) for name, values, place in pairs}
 
-    def among(self, position: IntArray, n_rows: int) -> MonitorReport:
-        """Return the report with its rows numbered as in an input of which some rows could not be read.
-
-        Parameters
-        ----------
-        position : array (n,)
-            Row number of each row in the input.
-        n_rows : int
-            Number of rows of the input.
-
-        Returns
-        -------
-        MonitorReport
-            The same report; ``outlier_p_values`` has a NaN for each row that is not in ``position``.
-        """
+    def _among(self, position: IntArray, n_rows: int) -> MonitorReport:
+        """Return the report with its rows numbered as in an input of n_rows rows, of which only some could be read."""
         p_values = np.full(n_rows, np.nan)
         p_values[position] = self.outlier_p_values
         return replace(self, outlier_p_values=p_values)
@@ -280,7 +265,10 @@ class MonitorReport:
                 else f"{share}: no sign of rows that fit no group ({sure})"
             )
             if self.has_outliers and self.has_new_groups:
-                found.append("rows that fit no group can be taken for new combinations: look at them first")
+                found.append(
+                    "rows of no group can look like new combinations, and rows of new combinations can look like neither: look at "
+                    "them first"
+                )
         return found + list(self.notes)
 
     def _new_sentences(self) -> list[str]:
@@ -335,9 +323,7 @@ def _smallest(report: MonitorReport) -> float:
     return min(report.total_p_value, float(np.nanmin(report.p_value)))
 
 
-def monitor(
-    clf: GroupClassifier | Pipeline, X: Any, *, level: float = 0.05, confidence: float = 0.9
-) -> MonitorReport:
+def monitor(clf: GroupClassifier | Pipeline, X: Any, *, level: float = 0.05, confidence: float = 0.9) -> MonitorReport:
     """Tell from unlabelled rows of use whether groups occur that training lacked, and how frequent all groups are.
 
     Posterior probabilities alone cannot tell: rows of seen groups have some for unseen groups, too. How much they have
@@ -452,10 +438,14 @@ def _tested(clf: FittedCRM, X: FloatArray, known: OutOfFold, level: float, confi
     first = np.argsort(clf._model.candidates.in_seen[seen])  # candidates in the order of the seen groups
     order = np.concatenate([np.flatnonzero(seen)[first], np.flatnonzero(~seen)])
     k = len(first)
-    labelled, new, log_weight = _log_ratios(clf._model, known, energies, clf.groups_[order])
+    labelled, new, log_weight = log_density_ratios(clf._model, known, energies, clf.groups_[order])
     components = Components.of(known.position, known.weight)
-    found = test_unseen_groups(labelled, new, components, log_weight[:, k:], level * (1 - OUTLIER_WEIGHT))
-    outlier_p_values, outlier_share = _outliers(clf, known, energies, found)
+    found = find_unseen_groups(labelled, new, components, log_weight[:, k:], level * (1 - OUTLIER_WEIGHT))
+    centres = GroupCentres.of(
+        known.energies, components, clf.space_, clf.groups_[order[:k]], clf.groups_[inside & ~seen]
+    )
+    distances = centres.distances(known.energies), centres.distances(energies)
+    outlier_p_values, outlier_share = outlier_tests(*distances, found.components, found.share, OUTLYING)
     g = len(order)
     p_value, is_new = np.full(g, np.nan), np.zeros(g, dtype=np.bool_)
     p_value[order[k:]] = np.minimum(found.p_value / (1 - OUTLIER_WEIGHT), 1.0)
@@ -484,41 +474,3 @@ def _tested(clf: FittedCRM, X: FloatArray, known: OutOfFold, level: float, confi
         confidence=confidence,
         tested=True,
     )
-
-
-def _log_ratios(
-    model: CRMModel, known: OutOfFold, energies: FloatArray, groups: IntArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return log density ratios of groups to the training rows, and the log importance weights behind them.
-
-    The ratios are those of labelled rows (r, g) and of new rows with ``energies`` (n, D), the weights (r, g) those of
-    labelled rows.
-    """
-    log_weight = ImportanceWeights.of(model, known, known.energies, np.log(known.weight)).log_weights(groups)
-    new = ImportanceWeights.of(model, known, energies, 0.0).log_weights(groups)
-    bias = logsumexp(log_weight, axis=0) - np.log(known.weight.sum())  # (g,)
-    return log_weight - np.log(known.weight)[:, None] - bias, new - bias, log_weight
-
-
-def _outliers(
-    clf: FittedCRM, known: OutOfFold, energies: FloatArray, found: NoveltyTest
-) -> tuple[FloatArray, float]:
-    """Return the conformal p-value of every row (n,), and the p-value of the share of small ones.
-
-    Labelled rows are weighted, so that groups are as frequent among them as they are in the rows.
-    """
-    candidates = clf._model.candidates
-    other = candidates.groups[candidates.inside_hull & (candidates.in_seen < 0)]
-    centres = GroupCentres.of(known.energies, found.components, candidates.space, candidates.seen_groups, other)
-    labelled, new = centres.distances(known.energies), centres.distances(energies)
-    weight = found.components.mixed(found.share)
-    kept = weight > 0
-    ranks = Ranks.of(labelled[kept, None], new[:, None])
-    p_values = ranks.p_values(0, np.log(weight[kept]), log_mean(weight[kept]))
-    limit = new[p_values > OUTLYING].max(initial=-np.inf)
-    order = np.argsort(-labelled)
-    beyond = np.cumsum(weight[order]) <= OUTLYING * weight.sum()
-    is_far = np.zeros(len(labelled))
-    is_far[order[beyond]] = 1.0
-    far = (new > limit).astype(np.float64)
-    return p_values, float(excess_p_values(is_far[:, None], far[:, None], found.components, found.share)[0])

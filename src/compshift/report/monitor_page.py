@@ -141,7 +141,10 @@ def _cards(report: MonitorReport) -> list[Card]:
             Card(f"{report.outlier_share:.1%}", "rows that fit no group; 1.0% would by chance"),
         ]
     changed = sum(map(bool, report.change))
-    return [*cards, Card(f"{changed} of {int(report.seen.sum())}", "seen groups clearly more or less frequent than in training")]
+    return [
+        *cards,
+        Card(f"{changed} of {int(report.seen.sum())}", "seen groups clearly more or less frequent than in training"),
+    ]
 
 
 def _frequency_section(report: MonitorReport) -> Section:
