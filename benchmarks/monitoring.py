@@ -4,8 +4,8 @@
 
 Draws as in ``unseen_protocol``: 30 % of the groups are dropped from training. Rows of use are test rows of seen groups,
 none of them twice, and of two of the dropped groups inside the hull, which make up 2, 5 or 10 % of the rows together.
-Skewed: the frequencies of the seen groups are from a Dirichlet(½), as far as the test rows of a group suffice. Noise and
-another data set: 5 % of the rows are Gaussian noise with the variances of the features, or rows of the other set.
+Skewed: the frequencies of the seen groups are from a Dirichlet(½), as far as the test rows of a group suffice. Noise
+and another data set: 5 % of the rows are Gaussian noise with the variances of the features, or rows of the other set.
 """
 
 import argparse

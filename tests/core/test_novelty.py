@@ -20,7 +20,7 @@ def problem(seed=0, r=60, n=25, q=2):
     return rng.random((r, q)) ** 4, rng.random((n, q)) ** 3, components, np.array([0.4, 0.3, 0.2, 0.1])
 
 
-def looped_p_value(labelled, new, position, weights, share):
+def looped_p_value(labelled, new, weights, share):
     """Return the p-value of one column by loops over samples; ``weights`` has the samples' weights by component."""
     n = len(new)
     means, variances, sizes = [], [], []
@@ -51,7 +51,7 @@ def test_p_values_equal_the_loop(seed):
     labelled, new, components, share = problem(seed)
     position = components.position
     weights = [np.where(position == group, components.weight, 0.0) for group in range(3)] + [components.further[:, 0]]
-    expected = [looped_p_value(labelled[:, j], new[:, j], position, weights, share) for j in range(2)]
+    expected = [looped_p_value(labelled[:, j], new[:, j], weights, share) for j in range(2)]
     np.testing.assert_allclose(excess_p_values(labelled, new, components, share), expected, rtol=1e-9)
 
 

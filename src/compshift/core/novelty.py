@@ -1,7 +1,7 @@
 r"""Tests on unlabelled samples: do groups occur that the labelled samples lack, and samples that fit no group?
 
-*New groups.* Let r(x, u) be the responsibility of the unseen group u for a sample x, under a prior in which every unseen
-group has some probability. Samples of seen groups have such responsibilities too: energies of unseen groups are
+*New groups.* Let r(x, u) be the responsibility of the unseen group u for a sample x, under a prior in which every
+unseen group has some probability. Samples of seen groups have such responsibilities too: energies of unseen groups are
 extrapolated, and groups overlap. How much they have is measured, on labelled samples with out-of-fold energies. With π
 the frequencies of the seen groups among the N new samples, and ρ_s(u) the mean responsibility in the seen group s, the
 excess
@@ -31,7 +31,7 @@ from scipy.special import gammaincc, ndtr
 from compshift.core.arrays import FloatArray, IntArray, log_softmax, row_blocks
 from compshift.core.conformal import Ranks
 from compshift.core.groups import GroupSpace
-from compshift.core.prior_em import Mixture, maximise
+from compshift.core.prior_em import Mixture, maximise, wilson_interval
 
 LEAST_SHARE = 0.02
 """Least probability of every unseen group in the prior of the responsibilities, relative to that of all seen groups."""
@@ -56,8 +56,8 @@ LEAST_SKEWNESS = 1e-3
 """Skewness below which a distribution counts as normal."""
 
 TOTAL_WEIGHT = 0.5
-"""Part of the significance level that is spent on the total responsibility of the unseen groups. If that is significant,
-this part is passed on to the tests of the single groups."""
+"""Part of the significance level that is spent on the total responsibility of the unseen groups. If the total is
+significant, this part is passed on to the tests of the single groups."""
 
 
 class Components(NamedTuple):
@@ -73,10 +73,10 @@ class Components(NamedTuple):
         total = np.bincount(position, sample_weight)
         return cls(position, sample_weight / total[position], np.empty((len(position), 0)))
 
-    def joined(self, log_weight: FloatArray) -> Components:
-        """Return the components with one more, for which the samples have the given log weights, (r,)."""
-        weight = np.exp(log_weight - log_weight.max())
-        return self._replace(further=np.column_stack([self.further, weight / weight.sum()]))
+    def joined(self, *log_weights: FloatArray) -> Components:
+        """Return the components with further ones, for which the samples have the given log weights, (r,) each."""
+        weights = [np.exp(log_weight - log_weight.max()) for log_weight in log_weights]
+        return self._replace(further=np.column_stack([self.further, *(weight / weight.sum() for weight in weights)]))
 
     @property
     def size(self) -> FloatArray:
@@ -163,8 +163,8 @@ def find_unseen_groups(
 
     ``labelled`` (r, k + u) and ``new`` (n, k + u) are log density ratios of the seen and then the unseen groups, and
     ``log_weight`` (r, u) are log importance weights that turn the labelled samples into samples of the unseen groups.
-    The probability that any hypothesis is rejected although only seen groups occur is at most ``level``: a part of it is
-    spent on the total, and the rest by Holm's procedure on the groups (Bretz, Maurer, Brannath, Posch, 2009).
+    The probability that any hypothesis is rejected although only seen groups occur is at most ``level``: a part of it
+    is spent on the total, and the rest by Holm's procedure on the groups (Bretz, Maurer, Brannath, Posch, 2009).
     """
     k, u = labelled.shape[1] - log_weight.shape[1], log_weight.shape[1]
     share = estimated_shares(new[:, :k])
@@ -212,6 +212,18 @@ def frequency_errors(labelled: FloatArray, new: FloatArray, components: Componen
     mean = components.means(of_labelled)
     own = np.maximum(components.means(of_labelled**2) - mean**2, 0.0)  # (s, s)
     return np.asarray(np.sqrt(of_new.var(axis=0) / len(new) + (share**2 / components.size) @ own))
+
+
+def frequency_intervals(
+    labelled: FloatArray, new: FloatArray, components: Components, confidence: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the most likely frequencies (s,) of the components among new samples, and their intervals.
+
+    ``labelled`` (r, s) and ``new`` (n, s) are log density ratios of the components.
+    """
+    share = estimated_shares(new, 1.0)
+    error = frequency_errors(labelled, new, components, share)
+    return share, *wilson_interval(share, error**2, len(new), confidence)
 
 
 class GroupCentres(NamedTuple):

@@ -20,28 +20,23 @@ from compshift.core.groups import GroupSpace
 from compshift.core.novelty import (
     Components,
     GroupCentres,
-    estimated_shares,
     find_unseen_groups,
-    frequency_errors,
+    frequency_intervals,
     outlier_tests,
 )
-from compshift.core.prior_em import wilson_interval
 from compshift.crm.base import GroupClassifier, check_group_classifier
 from compshift.crm.fitted import FittedCRM
 from compshift.crm.inputs import prediction_features
 from compshift.crm.model import CRMModel, OutOfFold
 from compshift.crm.pipelines import as_classifier_and_features
 from compshift.crm.sets import log_density_ratios
-from compshift.estimators.prior_estimate import estimate_prior
+from compshift.estimators.prior_estimate import MAX_PRIOR_GROUPS, estimate_prior
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MAX_MONITOR_CELLS = 1 << 26
 """Largest number of probabilities (rows times groups) that are held in memory: half a gigabyte, several times."""
-
-MAX_MONITOR_GROUPS = 2000
-"""Largest number of groups."""
 
 OUTLYING = 0.01
 """Conformal p-value up to which a row counts as fitting no group: one labelled row in a hundred is as far away."""
@@ -56,9 +51,9 @@ MAX_NAMED_GROUPS = 6
 """Largest number of new groups that a sentence names."""
 
 NOT_TESTED = (
-    "whether new combinations occur was not tested, because the model has no out-of-fold energies: fit a CRMClassifierCV "
-    "(`compshift fit --alpha auto`), or a CRMClassifier with cross_fit=True; the intervals assume that its "
-    "probabilities are right"
+    "whether new combinations occur was not tested, because the model has no out-of-fold energies: fit a "
+    "CRMClassifierCV (`compshift fit --alpha auto`), or a CRMClassifier with cross_fit=True; the intervals assume that "
+    "its probabilities are right"
 )
 """Note of a report about a model without out-of-fold energies."""
 
@@ -258,17 +253,10 @@ class MonitorReport:
         if self.tested:
             found += self._new_sentences()
             share = f"{self.outlier_share:.1%} of the rows are as far from every group as 1% of the training rows"
-            sure = f"p = {self.outlier_share_p_value:.2g}"
-            found.append(
-                f"{share}: some rows fit no group ({sure})"
-                if self.has_outliers
-                else f"{share}: no sign of rows that fit no group ({sure})"
-            )
+            verdict = "some rows fit no group" if self.has_outliers else "no sign of rows that fit no group"
+            found.append(f"{share}: {verdict} (p = {self.outlier_share_p_value:.2g})")
             if self.has_outliers and self.has_new_groups:
-                found.append(
-                    "rows of no group can look like new combinations, and rows of new combinations can look like neither: look at "
-                    "them first"
-                )
+                found.append("rows that fit no group can pass for new combinations, and the reverse: see them first")
         return found + list(self.notes)
 
     def _new_sentences(self) -> list[str]:
@@ -276,7 +264,8 @@ class MonitorReport:
         if self.seen.all():
             return ["training has every combination of attributes that the model knows of"]
         if not self.has_new_groups:
-            return [f"no sign of combinations that training lacked (p = {_smallest(self):.2g})"]
+            smallest = min(self.total_p_value, float(np.nanmin(self.p_value)))
+            return [f"no sign of combinations that training lacked (p = {smallest:.2g})"]
         if not self.new.any():
             return [
                 f"combinations occur that training lacked (p = {self.total_p_value:.2g}), but it cannot be told which"
@@ -293,10 +282,7 @@ class MonitorReport:
         start = "a combination occurs" if len(found) == 1 else f"{len(found)} combinations occur"
         sentences = [f"{start} that training lacked: {'; '.join(named)}"]
         if not self.inside_hull[found].all():
-            sentences.append(
-                "training does not determine groups outside the affine hull of the seen ones: other groups, or rows of "
-                "another kind, could look like them"
-            )
+            sentences.append("training does not determine groups outside the hull: rows of another kind could look so")
         return sentences
 
     def __str__(self) -> str:
@@ -316,11 +302,6 @@ class MonitorReport:
 def _number(value: float) -> float | None:
     """Return a number that JSON can hold; None for NaN."""
     return None if np.isnan(value) else float(value)
-
-
-def _smallest(report: MonitorReport) -> float:
-    """Return the smallest p-value about unseen groups."""
-    return min(report.total_p_value, float(np.nanmin(report.p_value)))
 
 
 def monitor(clf: GroupClassifier | Pipeline, X: Any, *, level: float = 0.05, confidence: float = 0.9) -> MonitorReport:
@@ -373,9 +354,9 @@ def monitor(clf: GroupClassifier | Pipeline, X: Any, *, level: float = 0.05, con
     known = _labelled(clf._model) if isinstance(clf, FittedCRM) else None
     n_groups = len(clf.groups_)
     cells = max(len(X), 0 if known is None else len(known.position)) * n_groups
-    if n_groups > MAX_MONITOR_GROUPS or cells > MAX_MONITOR_CELLS:
+    if n_groups > MAX_PRIOR_GROUPS or cells > MAX_MONITOR_CELLS:
         raise InputError(
-            f"{len(X)} rows and {n_groups} groups are too many to monitor (at most {MAX_MONITOR_GROUPS} groups, and "
+            f"{len(X)} rows and {n_groups} groups are too many to monitor (at most {MAX_PRIOR_GROUPS} groups, and "
             f"{MAX_MONITOR_CELLS} rows × groups): pass fewer rows"
         )
     if known is None:
@@ -435,9 +416,7 @@ def _tested(clf: FittedCRM, X: FloatArray, known: OutOfFold, level: float, confi
     """Return the report on rows, from a model with out-of-fold energies."""
     fields, energies = _groups(clf), clf._model.energies(X)
     seen, inside = fields["seen"], fields["inside_hull"]
-    first = np.argsort(clf._model.candidates.in_seen[seen])  # candidates in the order of the seen groups
-    order = np.concatenate([np.flatnonzero(seen)[first], np.flatnonzero(~seen)])
-    k = len(first)
+    order, k = np.argsort(~seen, kind="stable"), int(seen.sum())  # seen groups first
     labelled, new, log_weight = log_density_ratios(clf._model, known, energies, clf.groups_[order])
     components = Components.of(known.position, known.weight)
     found = find_unseen_groups(labelled, new, components, log_weight[:, k:], level * (1 - OUTLIER_WEIGHT))
@@ -451,20 +430,15 @@ def _tested(clf: FittedCRM, X: FloatArray, known: OutOfFold, level: float, confi
     p_value[order[k:]] = np.minimum(found.p_value / (1 - OUTLIER_WEIGHT), 1.0)
     is_new[order[k:][found.found]] = True
     shown = np.flatnonzero((seen | inside | is_new)[order])
-    every = components
-    for position in shown[shown >= k]:
-        every = every.joined(log_weight[:, position])
-    share = estimated_shares(new[:, shown], 1.0)
-    error = frequency_errors(labelled[:, shown], new[:, shown], every, share)
-    frequency, lower, upper = (np.full(g, np.nan) for _ in range(3))
-    frequency[order[shown]] = share
-    lower[order[shown]], upper[order[shown]] = wilson_interval(share, error**2, len(X), confidence)
+    every = components.joined(*log_weight[:, shown[k:]].T)
+    frequency = np.full((3, g), np.nan)
+    frequency[:, order[shown]] = frequency_intervals(labelled[:, shown], new[:, shown], every, confidence)
     return MonitorReport(
         len(X),
         **fields,
-        frequency=frequency,
-        lower=lower,
-        upper=upper,
+        frequency=frequency[0],
+        lower=frequency[1],
+        upper=frequency[2],
         p_value=p_value,
         new=is_new,
         total_p_value=min(found.total_p_value / (1 - OUTLIER_WEIGHT), 1.0),
