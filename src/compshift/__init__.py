@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from compshift.estimators.diagnose import diagnose as diagnose
     from compshift.estimators.infer_attributes import infer_attributes as infer_attributes
     from compshift.estimators.logit_adjusted import LogitAdjustedClassifier as LogitAdjustedClassifier
-    from compshift.estimators.monitor import MonitorReport as MonitorReport
     from compshift.estimators.monitor import monitor as monitor
     from compshift.export.onnx import export_onnx as export_onnx
     from compshift.features.table_classifier import TableFeatures as TableFeatures
@@ -48,7 +47,6 @@ __all__ = [
     "GroupSpace",
     "InputError",
     "LogitAdjustedClassifier",
-    "MonitorReport",
     "TableFeatures",
     "__version__",
     "compare",
@@ -84,7 +82,6 @@ __getattr__, __dir__ = lazy_names(
         "GroupSpace": "compshift.core.groups",
         "InputError": "compshift._errors",
         "LogitAdjustedClassifier": "compshift.estimators.logit_adjusted",
-        "MonitorReport": "compshift.estimators.monitor",
         "TableFeatures": "compshift.features.table_classifier",
         "compare": "compshift.estimators.compare",
         "data": "compshift.data",
