@@ -10,7 +10,7 @@ from scipy.stats import norm, pearson3
 
 from compshift import GroupSpace
 from compshift.core import novelty
-from compshift.core.novelty import Components, GroupCentres, excess_p_values, frequency_errors
+from compshift.core.novelty import Components, GroupCentres, excess_p_values, find_unseen_groups, frequency_errors
 
 
 def problem(seed=0, r=60, n=25, q=2):
@@ -86,6 +86,26 @@ def test_p_values_are_valid_for_rare_large_values(n):
 def test_all_zeros_are_no_evidence():
     components = Components.of(np.array([0, 0, 1]), np.ones(3))
     assert excess_p_values(np.zeros((3, 1)), np.zeros((5, 1)), components, np.array([0.5, 0.5]))[0] >= 0.5
+
+
+@pytest.mark.parametrize("new", [0, 2])
+def test_the_new_group_is_found_and_the_others_are_not(new):
+    """Two seen and three unseen Gaussians on a line; samples of a further one are named by its position."""
+    rng = np.random.default_rng(new)
+    centres = np.array([0.0, 10.0, -6.0, 4.0, 16.0])
+    position, codes = np.arange(400) % 2, np.append(np.arange(380) % 2, np.full(20, 2 + new))
+
+    def ratios(x):
+        density = -0.5 * (x[:, None] - centres) ** 2
+        return density - np.logaddexp(density[:, :1], density[:, 1:2])
+
+    labelled, used = (ratios(rng.normal(size=len(group)) + centres[group]) for group in (position, codes))
+    known = Components.of(position, np.ones(400))
+    found = find_unseen_groups(labelled, used, known, labelled[:, 2:], 0.05)
+    assert found.found.tolist() == [new]
+    assert (found.p_value <= 0.05).tolist() == [group == new for group in range(3)]
+    assert found.total_p_value < 1e-3
+    np.testing.assert_allclose(found.share, [0.475, 0.475, 0.05], atol=0.01)
 
 
 def test_errors_are_binomial_where_groups_are_never_confused():

@@ -103,7 +103,7 @@ def estimated_shares(log_ratio: FloatArray, concentration: float = 2.0) -> Float
 
 def responsibilities(log_ratio: FloatArray, prior: FloatArray) -> FloatArray:
     """Return the posterior of groups with log density ratios (n, s) under a prior (s,), (n, s)."""
-    return np.exp(log_softmax(log_ratio + np.log(prior)))
+    return np.asarray(np.exp(log_softmax(log_ratio + np.log(prior))))
 
 
 def excess_p_values(labelled: FloatArray, new: FloatArray, components: Components, share: FloatArray) -> FloatArray:
@@ -143,7 +143,7 @@ def _upper_tail(deviation: FloatArray, skewness: FloatArray) -> FloatArray:
     skewed = skewness > LEAST_SKEWNESS
     shape = 4 / np.where(skewed, skewness, 1.0) ** 2
     gamma = gammaincc(shape, np.maximum(shape + deviation * np.sqrt(shape), 0.0))
-    return np.where(skewed, gamma, ndtr(-deviation))
+    return np.asarray(np.where(skewed, gamma, ndtr(-deviation)))
 
 
 class NoveltyTest(NamedTuple):
