@@ -279,8 +279,8 @@ def monitor(
     """Tell from unlabelled rows of use which combinations occur that training lacked, and how frequent all groups are.
 
     The exit code is 0 if nothing is new, 3 if there are combinations that training lacked or more rows than chance
-    explains that fit no group, and 4 if the model has no out-of-fold energies, which the tests need (fit it with
-    --alpha auto, --cross-fit, or --energies boosted or auto). Changed frequencies alone do not change the exit code.
+    explains that fit no group, and 4 if the model lacks the out-of-fold energies that the tests need: fit it with
+    --alpha auto, --cross-fit, or --energies boosted or auto. Changed frequencies alone do not change the exit code.
     """
     from compshift.cli.inputs import TableOptions
     from compshift.cli.model_inputs import load_model, unlabelled_rows
