@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from compshift.estimators.diagnose import diagnose as diagnose
     from compshift.estimators.infer_attributes import infer_attributes as infer_attributes
     from compshift.estimators.logit_adjusted import LogitAdjustedClassifier as LogitAdjustedClassifier
+    from compshift.estimators.monitor import monitor as monitor
     from compshift.export.onnx import export_onnx as export_onnx
     from compshift.features.table_classifier import TableFeatures as TableFeatures
     from compshift.features.table_classifier import table_classifier as table_classifier
@@ -60,6 +61,7 @@ __all__ = [
     "methods",
     "metrics",
     "mlflow",
+    "monitor",
     "nn",
     "save",
     "show_progress",
@@ -95,6 +97,7 @@ __getattr__, __dir__ = lazy_names(
         "methods": "compshift.methods",
         "metrics": "compshift.metrics",
         "mlflow": "compshift.mlflow",
+        "monitor": "compshift.estimators.monitor",
         "nn": "compshift.nn",
         "save": "compshift.training.load",
         "show_progress": "compshift._progress",

@@ -1,7 +1,7 @@
 """``compshift``: register all commands, and turn errors into one sentence and an exit code.
 
-Exit codes: 0 for success, 1 for an internal error (or failed jobs, or broken files), 2 for bad input, and 128 + n if
-signal n stopped the command.
+Exit codes: 0 for success, 1 for an internal error (or failed jobs, or broken files), 2 for bad input, 3 and 4 for what
+``monitor`` found, and 128 + n if signal n stopped the command.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from compshift.cli.interruption import Interrupted, interruptible
 from compshift.cli.listings import app as datasets
 from compshift.cli.listings import methods
 from compshift.cli.option_names import as_options, command_options
-from compshift.cli.predict import evaluate, export, predict
+from compshift.cli.predict import evaluate, export, monitor, predict
 from compshift.cli.report import report
 from compshift.cli.train import train
 
@@ -58,6 +58,7 @@ app.command()(train)
 app.command()(methods)
 app.command()(predict)
 app.command()(evaluate)
+app.command()(monitor)
 app.command()(compare)
 app.command()(export)
 app.command()(bench)

@@ -1,4 +1,4 @@
-"""Commands that use a fitted model: ``compshift predict``, ``compshift evaluate`` and ``compshift export`` (ONNX)."""
+"""Commands that use a fitted model: ``compshift predict``, ``evaluate``, ``monitor`` and ``export`` (ONNX)."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
 PIPE = "-"
 """Stands for standard input or standard output, as CSV."""
+
+ALARM = 3
+"""Exit code of ``monitor`` if it finds something new."""
+
+NOT_TESTED = 4
+"""Exit code of ``monitor`` if the model lacks what its tests need."""
 
 
 def predict(
@@ -232,6 +238,70 @@ def _compared_with(
     categorical = [] if recipe is None or recipe.table is None else recipe.table.categorical
     chosen = None if methods is None else names(methods, "--methods")
     return compared([train, test], targets, nuisances, categorical, methods=chosen, known=set(told) == set(nuisances))
+
+
+def monitor(
+    model: Model,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="Unlabelled rows of use: feature file, table with the columns of the training table, name of a data "
+            "set, or - for a CSV table from standard input.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="File to write: .html for a page, .json for the result. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    level: Annotated[float, typer.Option(help="Probability of an alarm about rows in which nothing is new.")] = 0.05,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals of frequencies.")] = 0.9,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="Rows of a feature file or data set: train, val, test or all.",
+            show_default="all",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    root: Root = None,
+    skip_broken: SkipBroken = False,
+    backbone: MovedBackbone = None,
+    weights: Weights = None,
+    json: Json = False,
+) -> None:
+    """Tell from unlabelled rows of use which combinations occur that training lacked, and how frequent all groups are.
+
+    The exit code is 0 if nothing is new, 3 if there are combinations that training lacked or more rows than chance
+    explains that fit no group, and 4 if the model lacks the out-of-fold energies that the tests need: fit it with
+    --alpha auto, --cross-fit, or --energies boosted or auto. Changed frequencies alone do not change the exit code.
+    """
+    from compshift.cli.inputs import TableOptions
+    from compshift.cli.model_inputs import load_model, unlabelled_rows
+    from compshift.estimators.monitor import monitor as monitor_rows
+    from compshift.report.monitor_page import check_report_paths, print_monitor, write_report
+
+    check_report_paths(output or [], None if source == PIPE else source, model, root)
+    loaded = load_model(model, None)
+    options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone, weights=weights)
+    with _input_file(source) as file:
+        rows = unlabelled_rows(loaded, file, options)
+    found = monitor_rows(loaded.clf, rows.X, level=level, confidence=confidence)
+    found = found._among(rows.position, rows.n_rows)
+    name = "standard input" if source == PIPE else Path(source).name
+    for path in output or []:
+        write_report(found, path, model.name, name)
+    print_monitor(found, as_json=json)
+    for path in output or []:
+        typer.echo(f"report written to {path}", err=json)
+    if found.alarm or not found.tested:
+        raise typer.Exit(ALARM if found.alarm else NOT_TESTED)
 
 
 def export(

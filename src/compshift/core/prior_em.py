@@ -134,10 +134,22 @@ def intervals(mixture: Mixture, prior: FloatArray, squared: float) -> tuple[Floa
     """
     excess = np.minimum(_likelihood_excess(mixture, prior, squared), np.finfo(np.float64).max / 4)  # 0 · ∞ is NaN
     likely = np.where(_present(mixture, prior), prior, 0.0)
-    ratio = squared / mixture.total  # z²/N
-    centre = (likely + ratio / 2) / (1 + ratio)
-    half = np.sqrt(ratio * (likely * (1 - likely) + excess) + (ratio / 2) ** 2 + ratio**2 * excess) / (1 + ratio)
+    return _wilson_ends(likely, excess, squared / mixture.total)
+
+
+def _wilson_ends(share: FloatArray, excess: FloatArray, ratio: float) -> tuple[FloatArray, FloatArray]:
+    """Return both solutions of the equation of ``intervals``, (g,) each; ``ratio`` is z²/N."""
+    centre = (share + ratio / 2) / (1 + ratio)
+    half = np.sqrt(ratio * (share * (1 - share) + excess) + (ratio / 2) ** 2 + ratio**2 * excess) / (1 + ratio)
     return np.clip(centre - half, 0.0, 1.0), np.clip(centre + half, 0.0, 1.0)
+
+
+def wilson_interval(
+    share: FloatArray, variance: FloatArray, n_rows: int, confidence: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends, (g,) each, of intervals of estimated shares with these variances, but at least binomial ones."""
+    squared = NormalDist().inv_cdf(0.5 + confidence / 2) ** 2
+    return _wilson_ends(share, np.maximum(n_rows * variance - share * (1 - share), 0.0), squared / n_rows)
 
 
 def effective_rows(mixture: Mixture, prior: FloatArray) -> FloatArray:
@@ -270,9 +282,9 @@ def estimate_log_prior(
     """
     mixture = Mixture.of(log_ratio, sample_weight, concentration)
     n_groups = log_ratio.shape[1]
-    log_prior, gap, n_iter = _maximise(mixture, np.full(n_groups, -math.log(n_groups)), tol, max_iter)
+    log_prior, gap, n_iter = maximise(mixture, np.full(n_groups, -math.log(n_groups)), tol, max_iter)
     likelihood = mixture._replace(pseudo=0.0)
-    most_likely = log_prior if mixture.pseudo == 0 else _maximise(likelihood, log_prior, INTERVAL_TOL, max_iter)[0]
+    most_likely = log_prior if mixture.pseudo == 0 else maximise(likelihood, log_prior, INTERVAL_TOL, max_iter)[0]
     squared = NormalDist().inv_cdf(0.5 + confidence / 2) ** 2
     lower, upper = intervals(likelihood, np.exp(most_likely), squared)
     prior = np.exp(log_prior)
@@ -290,7 +302,7 @@ def estimate_log_prior(
     )
 
 
-def _maximise(mixture: Mixture, log_prior: FloatArray, tol: float, max_iter: int) -> tuple[FloatArray, float, int]:
+def maximise(mixture: Mixture, log_prior: FloatArray, tol: float, max_iter: int) -> tuple[FloatArray, float, int]:
     """Return the maximiser of F, the remaining gap and the number of iterations; start at a prior without zeros."""
     n_iter, gap = 0, _gap(mixture, log_prior)
     while gap > tol and n_iter < max_iter:

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_fraction
 from compshift._errors import InputError
-from compshift.core.arrays import BLOCK_CELLS, BoolArray, FloatArray, IntArray, row_blocks, safe_log
+from compshift.core.arrays import BLOCK_CELLS, BoolArray, FloatArray, IntArray, logsumexp, row_blocks, safe_log
 from compshift.core.conformal import Ranks, effective_sample_size
 from compshift.core.energy import GroupTable, group_energies, log_evidence
 from compshift.core.groups import GroupSpace
@@ -239,13 +239,13 @@ def group_p_values(
         for target, new in enumerate(model.marginals(X, log_score, range(n_targets)))
     ]
     log_sample = safe_log(known.weight)  # (r,)
-    samples = _ImportanceWeights.of(model, known, known.energies, log_sample)
-    new_samples = _ImportanceWeights.of(model, known, model.energies(X), _log_mean(known.weight))
+    samples = ImportanceWeights.of(model, known, known.energies, log_sample)
+    new_samples = ImportanceWeights.of(model, known, model.energies(X), log_mean(known.weight))
     p_values = [np.zeros(rank.n_below.shape) for rank in ranks]
     sizes = np.zeros(len(groups))
     for number, (code, position) in enumerate(zip(groups, in_seen, strict=True)):
         own = known.position == position  # none if the group is unseen
-        log_weight, new_log_weight = np.where(own, log_sample, -np.inf), _log_mean(known.weight[own])
+        log_weight, new_log_weight = np.where(own, log_sample, -np.inf), log_mean(known.weight[own])
         if effective_sample_size(log_weight) < MIN_OWN_SAMPLES:
             log_weight, new_log_weight = samples.log_weight(code), new_samples.log_weight(code)
         sizes[number] = effective_sample_size(log_weight)
@@ -258,7 +258,7 @@ def group_p_values(
     return ClassPValues(p_values, sizes)
 
 
-def _log_mean(weight: FloatArray) -> FloatArray:
+def log_mean(weight: FloatArray) -> FloatArray:
     """Return the logarithm of the mean of some weights as a scalar array; −inf if there are none."""
     return np.asarray(safe_log(np.asarray(weight.sum() / max(len(weight), 1))))
 
@@ -270,7 +270,7 @@ def _marginal(model: CRMModel, energies: FloatArray, log_score: FloatArray, targ
     return np.concatenate([marginal_log_posterior(energies[rows], table, log_score, target) for rows in blocks])
 
 
-class _ImportanceWeights(NamedTuple):
+class ImportanceWeights(NamedTuple):
     """Samples and what is needed to weight them as samples of any group."""
 
     space: GroupSpace
@@ -278,7 +278,7 @@ class _ImportanceWeights(NamedTuple):
     log_share: FloatArray  # (n,) log ω − c(x)
 
     @classmethod
-    def of(cls, model: CRMModel, known: OutOfFold, energies: FloatArray, log_sample: Any) -> _ImportanceWeights:
+    def of(cls, model: CRMModel, known: OutOfFold, energies: FloatArray, log_sample: Any) -> ImportanceWeights:
         """Compute c(x) of samples with the model's ``energies`` (n, D); ``log_sample`` is log ω, (n,) or a number."""
         candidates = model.candidates
         energies = known.temperature * energies
@@ -290,4 +290,23 @@ class _ImportanceWeights(NamedTuple):
 
     def log_weight(self, code: IntArray) -> FloatArray:
         """Return log ω − ⟨σ(z), E(x)⟩ − c(x) of every sample for the group z = ``code`` (m,), (n,)."""
-        return np.asarray(self.log_share - group_energies(self.energies, self.space, code[None])[:, 0])
+        return self.log_weights(code[None])[:, 0]
+
+    def log_weights(self, codes: IntArray) -> FloatArray:
+        """Return ``log_weight`` of every sample for each of the groups ``codes`` (q, m), (n, q)."""
+        return np.asarray(self.log_share[:, None] - group_energies(self.energies, self.space, codes))
+
+
+def log_density_ratios(
+    model: CRMModel, known: OutOfFold, energies: FloatArray, groups: IntArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return log p(x|z) − log p(x) of labelled and of new samples, and the log importance weights behind them.
+
+    p(x) is the density of the labelled samples. The ratios are those of the samples of ``known`` (r, g), all with a
+    weight above 0, and of new samples with ``energies`` (n, g); the weights (r, g) are those of the labelled ones.
+    """
+    log_sample = np.log(known.weight)
+    log_weight = ImportanceWeights.of(model, known, known.energies, log_sample).log_weights(groups)
+    new = ImportanceWeights.of(model, known, energies, 0.0).log_weights(groups)
+    bias = logsumexp(log_weight, axis=0) - np.log(known.weight.sum())  # (g,)
+    return log_weight - log_sample[:, None] - bias, new - bias, log_weight

@@ -383,15 +383,17 @@ def calibration_curves(rows: Rows, caption: str) -> Chart:
     return Chart((_diagonal() + intervals + lines).properties(width=300, height=300).to_dict(), caption)
 
 
-def interval_dots(rows: Rows, groups: Sequence[str], states: Mapping[str, str], title: str, caption: str) -> Chart:
+def interval_dots(
+    rows: Rows, groups: Sequence[str], states: Mapping[str, str], title: str, caption: str, *, one_line: bool = False
+) -> Chart:
     """Draw a share with its interval for each group, as a dot and a line.
 
     Each row has ``group``, ``state`` (a key of ``states``, which gives its colour), ``share``, ``lower`` and ``upper``.
-    A group with several states has a line for each.
+    A group with several states has a line for each, unless ``one_line``.
     """
     import altair as alt
 
-    several = len(rows) > len(groups)
+    several = len(rows) > len(groups) and not one_line
     x = alt.X("share:Q", scale=alt.Scale(domainMin=0), axis=alt.Axis(format="%", tickCount=5), title=title)
     base = alt.Chart(_inline(rows)).encode(
         y=alt.Y("group:N", sort=list(groups), axis=_name_axis(grid=True), title=None),
