@@ -23,7 +23,7 @@ LAYERS = [
     {"training"},
     {"bench"},
     {"studies", "export"},
-    {"report"},
+    {"report", "serve"},
     {"cli"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

@@ -33,6 +33,7 @@ from compshift.cli.listings import methods
 from compshift.cli.option_names import as_options, command_options
 from compshift.cli.predict import evaluate, export, predict
 from compshift.cli.report import report
+from compshift.cli.serve import serve
 from compshift.cli.train import train
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -60,6 +61,7 @@ app.command()(predict)
 app.command()(evaluate)
 app.command()(compare)
 app.command()(export)
+app.command()(serve)
 app.command()(bench)
 app.command()(tables)
 app.command()(report)
