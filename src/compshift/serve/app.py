@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from compshift import __version__
 from compshift._errors import InputError, one_line
-from compshift.serve.description import POLICY, answer_schema, page
+from compshift.serve.description import POLICY, answer_schema, page, request_schema
 from compshift.serve.metrics import ServiceMetrics
 from compshift.serve.model import KEYS, Query, ServedModel, TooLargeError, service_sentence
 
@@ -169,7 +169,10 @@ class Observed:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 if status >= 400 and not complete and scope["method"] == "POST":
-                    await _drain(observed_receive, lambda: complete)
+                    if status != 408:
+                        await _drain(observed_receive, lambda: complete)
+                    if not complete:  # the rest of the body cannot be told from another request
+                        message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await send(message)
 
         try:
@@ -205,17 +208,18 @@ def create_app(model: ServedModel, limits: Limits) -> FastAPI:
         gate.close()
 
     app = FastAPI(
-        title=f"compshift: {model.path.name}",
+        title=f"compshift: {model.name}",
         version=__version__,
         description="Predictions that keep working on combinations of attributes that are absent from training.",
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
     answers = {"/predict": model.predict, "/predict_set": model.predict_set, "/explain": model.explain}
     for path, summary in PREDICTING.items():
         keys = (*KEYS, "coverage") if path == "/predict_set" else KEYS
-        schema = model.request_schema(coverage="coverage" in keys)
+        schema = request_schema(model, coverage="coverage" in keys)
         app.post(
             path,
             summary=summary,
@@ -238,7 +242,7 @@ def create_app(model: ServedModel, limits: Limits) -> FastAPI:
     async def health() -> dict[str, Any]:
         return {
             "status": "ok",
-            "model": model.path.name,
+            "model": model.name,
             "targets": list(model.clf.targets_.names),
             "attributes": [name for name in model.clf.space_.names if name not in model.clf.targets_.names],
             "version": __version__,
@@ -255,7 +259,7 @@ def create_app(model: ServedModel, limits: Limits) -> FastAPI:
         return model.example()
 
     async def docs(request: Request) -> HTMLResponse:
-        text = page(model, limits, str(request.base_url).rstrip("/"), {**PREDICTING, **READING})
+        text = page(model, limits, str(request.base_url).rstrip("/"), {"POST": PREDICTING, "GET": READING})
         return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
 
     app.get("/docs", include_in_schema=False)(docs)
@@ -269,7 +273,7 @@ def create_app(model: ServedModel, limits: Limits) -> FastAPI:
         known = ", ".join([*PREDICTING, *READING])
         return _error(404, f"there is no endpoint {request.url.path[:80]!r}: the endpoints are {known}")
 
-    async def wrong_method(request: Request, error: Exception) -> Response:
+    async def wrong_method(request: Request, _: Exception) -> Response:
         allowed = "POST" if request.url.path in PREDICTING else "GET"
         return _error(405, f"{request.url.path!r} does not take {request.method}: use {allowed}", {"Allow": allowed})
 

@@ -12,6 +12,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from compshift import __version__
+from compshift.core.candidates import PRIORS
 from compshift.serve.model import InputColumn, ServedModel
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ MAX_EXAMPLE = 1500
 
 MAX_COLUMNS = 40
 """Maximum number of columns that the page lists."""
+
+JSON_TYPES = {"number": "number", "boolean": "boolean", "date": "string", "text": "string", "image": "string"}
+"""JSON type of the values of each kind of column; a category may have several."""
+
+MAX_CATEGORIES = 100
+"""Maximum number of categories of a column that the schema lists."""
 
 TEMPLATE = files("compshift.serve").joinpath("page.html").read_text(encoding="utf-8")
 
@@ -44,8 +51,11 @@ POLICY = _sources()
 """Content-Security-Policy of the page."""
 
 
-def page(model: ServedModel, limits: Limits, address: str, endpoints: dict[str, str]) -> str:
-    """Return the page that describes the service of a model, with an example for this model."""
+def page(model: ServedModel, limits: Limits, address: str, endpoints: dict[str, dict[str, str]]) -> str:
+    """Return the page that describes the service of a model, with an example for this model.
+
+    ``endpoints`` are the summaries of the endpoints, by method and path.
+    """
     example = json.dumps(model.example(), ensure_ascii=False, indent=1)
     short = json.dumps(model.example(), ensure_ascii=False)
     quoted = short.replace("'", "'\\''")
@@ -72,13 +82,13 @@ def page(model: ServedModel, limits: Limits, address: str, endpoints: dict[str, 
     if model.takes_lists:
         forms.append(f"a list of {len(model.columns)} values in the order of the columns")
     values = {
-        "title": html.escape(model.path.name),
+        "title": html.escape(model.name),
         "version": html.escape(__version__),
         "facts": "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in facts),
         "endpoints": "".join(
-            f"<tr><td>{'GET' if path.startswith(('/health', '/metrics', '/example', '/docs', '/open')) else 'POST'}</td>"
-            f"<td><code>{path}</code></td><td>{html.escape(text)}</td></tr>"
-            for path, text in endpoints.items()
+            f"<tr><td>{method}</td><td><code>{path}</code></td><td>{html.escape(text)}</td></tr>"
+            for method, paths in endpoints.items()
+            for path, text in paths.items()
         ),
         "row": html.escape(" or ".join(forms)),
         "columns": "".join(map(_column, model.columns[:MAX_COLUMNS])) + _more(len(model.columns)),
@@ -118,6 +128,60 @@ def _listed(values: Any, limit: int = 12) -> str:
     """Return the first values of an attribute as text."""
     shown = ", ".join(str(value) for value in list(values)[:limit])
     return shown if len(values) <= limit else f"{shown} and {len(values) - limit} more"
+
+
+def request_schema(model: ServedModel, *, coverage: bool = False) -> dict[str, Any]:
+    """Return the JSON schema of a request to a model."""
+    forms: list[dict[str, Any]] = []
+    if model.named:
+        properties = {column.name: _value_schema(column) for column in model.columns}
+        forms.append({**_object(**properties), "additionalProperties": False})
+    if model.takes_lists:
+        items = _value_schema(model.columns[0]) if model.all_numbers else {}
+        width = len(model.columns)
+        forms.append({"type": "array", "items": items, "minItems": width, "maxItems": width})
+    row = forms[0] if len(forms) == 1 else {"oneOf": forms}
+    keys: dict[str, Any] = {"rows": {"type": "array", "items": row, "minItems": 1}}
+    if model.has_groups:
+        group = {
+            name: {"enum": list(values)}
+            for name, values in zip(model.clf.space_.names, model.clf.space_.values, strict=True)
+        }
+        known = {
+            name: {"enum": [*values["enum"], None]}
+            for name, values in group.items()
+            if name not in model.clf.targets_.names
+        }
+        if known:
+            keys["attributes"] = {
+                "description": "Attributes that are known in use: an object for each row, with some of them.",
+                "type": "array",
+                "items": {"type": "object", "properties": known, "additionalProperties": False},
+            }
+        item = {"type": "object", "properties": {**group, "prior": {"type": "number", "minimum": 0}}}
+        keys["prior"] = {
+            "description": "Prior over the groups for this request: a name, or the probability of each group.",
+            "oneOf": [{"enum": list(PRIORS)}, {"type": "array", "items": item}],
+        }
+    if coverage:
+        keys["coverage"] = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.9}
+    return {"type": "object", "properties": keys, "required": ["rows"], "additionalProperties": False}
+
+
+def _value_schema(column: InputColumn) -> dict[str, Any]:
+    """Return the JSON schema of the values of a column."""
+    kinds = sorted({_json_type(value) for value in column.categories}) or [JSON_TYPES.get(column.kind, "string")]
+    schema: dict[str, Any] = {"type": [*kinds, "null"] if column.optional else kinds[0]}
+    if column.kind == "category":
+        schema["examples"] = list(column.categories[:MAX_CATEGORIES])
+    if column.kind == "image":
+        schema["contentEncoding"] = "base64"
+    return schema
+
+
+def _json_type(value: Any) -> str:
+    """Return the JSON type of a category."""
+    return "boolean" if isinstance(value, bool) else "string" if isinstance(value, str) else "number"
 
 
 def answer_schema(path: str) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class DriftMonitor:
         self.seen = self._clf.seen_[self.position]
         self.space = self._clf.space_
         self.groups = self._clf.groups_[self.position]
-        self._blocks: deque[FloatArray] = deque()
+        self._blocks: deque[Any] = deque()
         self._n_rows = 0
         self._lock, self._estimating = Lock(), Lock()
         self._latest, self._changed, self._estimated_at = Drift(0, None), False, -np.inf
@@ -77,7 +77,7 @@ class DriftMonitor:
             return None
         return cls(model) if model.clf.group_weight_.sum() > 0 else None
 
-    def add(self, X: FloatArray) -> None:
+    def add(self, X: Any) -> None:
         """Add the features (r, p) of the rows of a request, and forget the oldest ones beyond the limits."""
         limit = max(1, min(MAX_RECENT_ROWS, MAX_RECENT_CELLS // X.shape[1]))
         X = X[-limit:]
@@ -143,21 +143,25 @@ class ServiceMetrics:
 
     def __init__(self, model: ServedModel) -> None:
         self.registry = CollectorRegistry()
-        own = {"registry": self.registry}
-        self._requests = Counter("compshift_requests", "Answered requests", ["endpoint", "status"], **own)
-        self._errors = Counter("compshift_errors", "Requests answered with an error", ["endpoint", "status"], **own)
-        self._rows = Counter("compshift_rows", "Rows of successful requests", ["endpoint"], **own)
+        registry = self.registry
+        self._requests = Counter("compshift_requests", "Answered requests", ["endpoint", "status"], registry=registry)
+        self._errors = Counter(
+            "compshift_errors", "Requests answered with an error", ["endpoint", "status"], registry=registry
+        )
+        self._rows = Counter("compshift_rows", "Rows of successful requests", ["endpoint"], registry=registry)
         self._latency = Histogram(
             "compshift_request_seconds",
             "Time from the first byte to the answer",
             ["endpoint"],
             buckets=LATENCIES,
-            **own,
+            registry=registry,
         )
-        self.active = Gauge("compshift_active_requests", "Requests that are read, wait or are computed", **own)
-        about = Gauge("compshift_model", "The served model: always 1", ["path", "version"], **own)
-        about.labels(str(model.path.name), __version__).set(1)
-        ProcessCollector(registry=self.registry)
+        self.active = Gauge(
+            "compshift_active_requests", "Requests that are read, wait or are computed", registry=registry
+        )
+        about = Gauge("compshift_model", "The served model: always 1", ["file", "version"], registry=registry)
+        about.labels(model.name, __version__).set(1)
+        ProcessCollector(registry=registry)
         self.drift = DriftMonitor.of(model)
         if self.drift is not None:
             self.registry.register(self.drift)

@@ -31,14 +31,8 @@ from compshift.training.load import LoadedModel, backbone_path
 KEYS = ("rows", "attributes", "prior")
 """Keys that every request may have."""
 
-JSON_TYPES = {"number": "number", "boolean": "boolean", "date": "string", "text": "string", "image": "string"}
-"""JSON type of the values of each kind of column; a category may have several."""
-
 SCALARS = (str, int, float, bool, type(None))
 """Types of the values that a row may have."""
-
-MAX_LISTED_CATEGORIES = 100
-"""Maximum number of categories of a column that the description of the service lists."""
 
 
 class TooLargeError(InputError):
@@ -55,25 +49,13 @@ class InputColumn:
     categories: tuple[Any, ...] = ()  # known values of a category
     example: Any = 0.0
 
-    def schema(self) -> dict[str, Any]:
-        """Return the JSON schema of the values."""
-        kinds = sorted({_json_type(value) for value in self.categories}) or [JSON_TYPES.get(self.kind, "string")]
-        schema: dict[str, Any] = {"type": [*kinds, "null"] if self.optional else kinds[0]}
-        if self.kind == "category":
-            schema["examples"] = list(self.categories[:MAX_LISTED_CATEGORIES])
-        if self.kind == "date":
-            schema["format"] = "date-time"
-        if self.kind == "image":
-            schema["contentEncoding"] = "base64"
-        return schema
-
 
 @dataclass(frozen=True, eq=False)
 class Query:
     """A request that has been read: features, known attributes, and a classifier with the prior of the request."""
 
     clf: Any
-    X: FloatArray  # (n, p)
+    X: Any  # (n, p) numbers, or objects if the classifier takes categories
     attributes: dict[str, Any] | None = None
     coverage: Any = 0.9
 
@@ -91,6 +73,7 @@ class ServedModel:
 
     def __init__(self, loaded: LoadedModel, backbone: str | None = None, weights: Path | None = None) -> None:
         self.path = loaded.path
+        self.name = loaded.path.name.encode("utf-8", "replace").decode()  # file names need not be UTF-8
         self.clf = copy(loaded.clf)
         self.clf.__dict__.pop("feature_names_in_", None)  # columns are read by name here, and passed in order
         self.has_groups = hasattr(self.clf, "group_log_proba")
@@ -108,7 +91,7 @@ class ServedModel:
         self.named = self._recipe is not None or self._kind != "features"
         self.columns = self._columns()
         self._names = {column.name for column in self.columns}
-        self._all_numbers = self._kind == "features" and all(column.kind == "number" for column in self.columns)
+        self.all_numbers = self._kind == "features" and all(column.kind == "number" for column in self.columns)
 
     # What the model takes
 
@@ -155,48 +138,6 @@ class ServedModel:
             return {"rows": [{column.name: column.example for column in self.columns}]}
         return {"rows": [[column.example for column in self.columns]]}
 
-    def request_schema(self, *, coverage: bool = False) -> dict[str, Any]:
-        """Return the JSON schema of a request to this model."""
-        forms: list[dict[str, Any]] = []
-        if self.named:
-            properties = {column.name: column.schema() for column in self.columns}
-            forms.append(
-                {
-                    "type": "object",
-                    "properties": properties,
-                    "required": list(properties),
-                    "additionalProperties": False,
-                }
-            )
-        if self.takes_lists:
-            items = self.columns[0].schema() if self._all_numbers else {}
-            width = len(self.columns)
-            forms.append({"type": "array", "items": items, "minItems": width, "maxItems": width})
-        row = forms[0] if len(forms) == 1 else {"oneOf": forms}
-        keys: dict[str, Any] = {"rows": {"type": "array", "items": row, "minItems": 1}}
-        if self.has_groups:
-            values = dict(zip(self.clf.space_.names, self.clf.space_.values, strict=True))
-            targets = self.clf.targets_.names
-            known = {name: {"enum": [*values[name], None]} for name in values if name not in targets}
-            if known:
-                keys["attributes"] = {
-                    "description": "Attributes that are known in use: an object for each row, with some of them.",
-                    "type": "array",
-                    "items": {"type": "object", "properties": known, "additionalProperties": False},
-                }
-            probability = {"prior": {"type": "number", "minimum": 0}}
-            group = {name: {"enum": list(values[name])} for name in values}
-            keys["prior"] = {
-                "description": "Prior over the groups for this request: a name, or the probability of each group.",
-                "oneOf": [
-                    {"enum": ["uniform", "hull", "train"]},
-                    {"type": "array", "items": {"type": "object", "properties": {**group, **probability}}},
-                ],
-            }
-        if coverage:
-            keys["coverage"] = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.9}
-        return {"type": "object", "properties": keys, "required": ["rows"], "additionalProperties": False}
-
     # Reading a request
 
     def read(self, body: Any, max_rows: int, keys: Sequence[str] = KEYS) -> Query:
@@ -230,7 +171,8 @@ class ServedModel:
             prior = prior_of_records(columns, records, self.clf.space_, "prior")
         elif not isinstance(prior, str):
             raise InputError(
-                f"prior is {_described(prior)}: pass 'uniform', 'hull', 'train', or a list with an object for each group"
+                f"prior is {_described(prior)}: pass 'uniform', 'hull' or 'train', or a list with an object for each "
+                "group"
             )
         clf = copy(self.clf)
         clf.log_prior_ = clf._usable_log_prior(prior)
@@ -245,8 +187,8 @@ class ServedModel:
         if not isinstance(given, list) or len(given) != n_rows:
             count = f" with {len(given)} items" if isinstance(given, list) else ""
             raise InputError(
-                f"attributes is {_described(given)}{count}, but there are {n_rows} rows: pass a list with an object for "
-                "each row"
+                f"attributes is {_described(given)}{count}, but there are {n_rows} rows: pass a list with an object "
+                "for each row"
             )
         records = _records(given, "attributes")
         names = list(dict.fromkeys(name for record in records for name in record))
@@ -288,9 +230,9 @@ class ServedModel:
         missing = ", with null for a missing value" if self.columns[0].optional else ""
         return InputError(f"row {number} lacks the column{plural} {listing(absent)}: add {them}{missing}")
 
-    def _features(self, cells: list[list[Any]]) -> FloatArray:
-        """Return the features (n, p) of rows of values."""
-        if self._all_numbers:
+    def _features(self, cells: list[list[Any]]) -> Any:
+        """Return the features (n, p) of rows of values, as the classifier takes them."""
+        if self.all_numbers:
             X = self._numbers(cells)
             return X if self._network is None else self._embedded(X)
         columns = dict(zip((column.name for column in self.columns), zip(*cells, strict=True), strict=True))
@@ -303,14 +245,11 @@ class ServedModel:
         if self._kind == "features":
             X = np.empty((len(cells), len(self.columns)), dtype=object)
             X[:] = cells
-            return np.asarray(self.clf._check_features(X, fitted=True))
-        first, *rest = columns.values()
+            return X  # the classifier itself turns categories into numbers
         if self._kind == "text":
-            return self._embedded(
-                Texts(np.array(first, dtype=object), *(np.array(part, dtype=object) for part in rest))
-            )
-        name = self.columns[0].name
-        return np.concatenate([self._embedded(_decoded(text, name, number)) for number, text in enumerate(first)])
+            return self._embedded(Texts(*(np.array(part, dtype=object) for part in columns.values())))
+        ((name, images),) = columns.items()
+        return np.concatenate([self._embedded(_decoded(text, name, row)) for row, text in enumerate(images)])
 
     def _numbers(self, cells: list[list[Any]]) -> FloatArray:
         """Return rows of numbers as a matrix, with NaN for a missing value if the model accepts them."""
@@ -468,11 +407,6 @@ def _example_image() -> str:
     content = io.BytesIO()
     Image.new("RGB", (32, 32), (90, 120, 150)).save(content, "PNG")
     return base64.b64encode(content.getvalue()).decode("ascii")
-
-
-def _json_type(value: Any) -> str:
-    """Return the JSON type of a category."""
-    return "boolean" if isinstance(value, bool) else "string" if isinstance(value, str) else "number"
 
 
 def _described(value: Any) -> str:
