@@ -104,7 +104,7 @@ def unlabelled_rows(
     ``known`` names attributes whose values are read, too, and ``keep`` columns that are passed on unchanged.
     """
     _check_exists(source)
-    _check_backbone_options(model, options)
+    check_backbone_options(model, options)
     recipe, split, is_named = None, options.split or "all", source in MODULES
     if is_named:
         data = benchmark(source).load(options.root).part(split)
@@ -197,7 +197,7 @@ def labelled_rows(
     space = model.clf.space_
     recipe = None
     _check_exists(source)
-    _check_backbone_options(model, options)
+    check_backbone_options(model, options)
     if source in MODULES:
         data = benchmark(source).load(options.root)
     else:
@@ -256,7 +256,7 @@ def _reject_sample_options(source: str, options: TableOptions) -> None:
     reject_unused(given, f"for images and texts, but {source!r} is a feature file")
 
 
-def _check_backbone_options(model: LoadedModel, options: TableOptions) -> None:
+def check_backbone_options(model: LoadedModel, options: TableOptions) -> None:
     """Check that --backbone and --weights are used only with models whose recipe contains a backbone."""
     given = {"--backbone": options.backbone, "--weights": options.weights}
     if model.network is not None:

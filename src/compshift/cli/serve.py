@@ -44,7 +44,8 @@ def serve(
     /metrics has requests, latencies, errors and the drift of the group frequencies for Prometheus. There is no
     encryption and no login: to be reached by others, put the service behind a server that has both.
     """
-    from compshift.cli.model_inputs import load_model
+    from compshift.cli.inputs import TableOptions
+    from compshift.cli.model_inputs import check_backbone_options, load_model
 
     absent = next((name for name in PACKAGES if importlib.util.find_spec(name) is None), None)
     if absent is not None:
@@ -53,7 +54,9 @@ def serve(
     from compshift.serve.model import ServedModel
 
     limits = Limits(max_rows, max_bytes, timeout, max_concurrency, workers)
-    served = ServedModel(load_model(model, prior), backbone, weights)
+    loaded = load_model(model, prior)
+    check_backbone_options(loaded, TableOptions(backbone=backbone, weights=weights))
+    served = ServedModel(loaded, backbone, weights)
     app = create_app(served, limits)
     with open_socket(host, port) as listening:
         name = f"[{host}]" if ":" in host else host
