@@ -44,7 +44,7 @@ def test_what_cannot_be_served_is_one_sentence(call, tmp_path, model):
             ([str(model), "--max-rows", "0"], "--max-rows is '0'"),
             ([str(model), "--timeout", "nan"], "--timeout"),
             ([str(model), "--prior", "flat"], "prior 'flat' is not known"),
-            ([str(model), "--backbone", "minilm"], "--backbone is for models of `compshift fit`"),
+            ([str(model), "--backbone", "minilm"], "--backbone is for models of images and texts"),
         ):
             result = call("serve", *arguments, cwd=tmp_path)
             assert result.returncode == 2, (arguments, result.err)

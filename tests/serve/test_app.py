@@ -311,6 +311,7 @@ def test_many_clients_at_once_get_their_own_answers(client, path):
 
 def test_a_taken_port_is_one_sentence():
     with open_socket("127.0.0.1", 0) as taken:
+        assert taken.proto == socket.IPPROTO_TCP  # otherwise asyncio leaves Nagle's delay of 40 ms on
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"cannot listen on port {port} of '127.0.0.1' .*in use"):
             open_socket("127.0.0.1", port)

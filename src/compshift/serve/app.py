@@ -1,14 +1,15 @@
 """The HTTP service of a model: endpoints, limits, and one plain sentence for every error.
 
 A request passes ``Gate``, which limits how many are in progress, reads the body within the limits, and computes the
-answer in a pool of threads. While a thread computes, NumPy releases Python's lock; BLAS has one thread for each of
-them, so that many requests do not compete for the cores.
+answer in a pool of threads. While a thread computes, NumPy releases Python's lock; BLAS and LightGBM have one thread for
+each of them, so that many requests do not compete for the cores. Networks use all cores, for one request at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -27,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from threadpoolctl import threadpool_limits
 
 from compshift import __version__
-from compshift._errors import InputError, one_line
+from compshift._errors import InputError, one_line, reason
 from compshift.serve.description import POLICY, answer_schema, page, request_schema
 from compshift.serve.metrics import ServiceMetrics
 from compshift.serve.model import KEYS, Query, ServedModel, TooLargeError, service_sentence
@@ -69,10 +70,10 @@ class Limits:
 class Gate:
     """Admits requests up to the limits, and computes their answers in threads."""
 
-    def __init__(self, limits: Limits, metrics: ServiceMetrics) -> None:
+    def __init__(self, limits: Limits, metrics: ServiceMetrics, *, one_thread: bool) -> None:
         self.limits = limits
         self._metrics = metrics
-        self._pool = ThreadPoolExecutor(limits.workers, thread_name_prefix="predict")
+        self._pool = ThreadPoolExecutor(limits.workers, "predict", _limit_openmp if one_thread else None)
         self._active, self._lock = 0, Lock()
 
     async def answer(self, request: Request, compute: Callable[[bytes], bytes]) -> Response:
@@ -145,6 +146,11 @@ class Gate:
         return b"".join(chunks)
 
 
+def _limit_openmp() -> None:
+    """Let the loops of LightGBM that this thread starts use no other threads."""
+    threadpool_limits(1, user_api="openmp")
+
+
 class Observed:
     """ASGI middleware that counts answers and their latencies, and reads what is left of a rejected body."""
 
@@ -198,7 +204,7 @@ def create_app(model: ServedModel, limits: Limits) -> FastAPI:
     """Return the service of a model as an ASGI application; raise an InputError if the model cannot predict."""
     model.predict(model.read(model.example(), 1))  # also imports what predictions need
     metrics = ServiceMetrics(model)
-    gate = Gate(limits, metrics)
+    gate = Gate(limits, metrics, one_thread=not model.has_network)
     started = time.time()
 
     @asynccontextmanager
@@ -333,12 +339,24 @@ def _endpoint(gate: Gate, compute: Callable[[bytes], bytes]) -> Callable[[Reques
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket; ``port`` 0 is any free one."""
+    """Return a listening socket; ``port`` 0 is any free one.
+
+    It has the protocol of its address, because asyncio sends without delay only on sockets that say they are TCP.
+    """
+    listening = None
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address[:2], family=family, backlog=1024)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        if os.name == "posix":  # elsewhere the option would allow a port that is in use
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(1024)
+        return listening
     except (OSError, UnicodeError) as error:
-        sentence = str(getattr(error, "strerror", None) or error).lower()
+        if listening is not None:
+            listening.close()
+        sentence = (str(error.strerror) if isinstance(error, socket.gaierror) else reason(error)).lower()
         raise InputError(
             f"cannot listen on port {port} of {host!r} ({sentence}): pass another --port, or another --host"
         ) from None

@@ -132,6 +132,11 @@ class ServedModel:
         """Whether a row may be a list of values in the order of the columns."""
         return self._kind == "features"
 
+    @property
+    def has_network(self) -> bool:
+        """Whether a network computes the features."""
+        return self._network is not None or self._embedder is not None
+
     def example(self) -> dict[str, Any]:
         """Return the body of a request with one row that the model accepts."""
         if self.named:
