@@ -115,9 +115,10 @@ class Blocking:
 
     def __init__(self, model):
         self.entered, self.go = threading.Semaphore(0), threading.Event()
-        self._predict = model.predict
+        self._predict, self.calls = model.predict, 0
 
     def __call__(self, query):
+        self.calls += 1
         self.entered.release()
         assert self.go.wait(20)
         return self._predict(query)
@@ -307,6 +308,40 @@ def test_many_clients_at_once_get_their_own_answers(client, path):
     for thread in threads:
         thread.join(60)
     assert failures == []
+
+
+def test_requests_that_wait_are_predicted_together_and_answered_separately(path):
+    X = features()
+    wanted = cs.load(path).predict_proba(X)
+    bodies = [{"rows": X[row : row + 1 + row % 3].tolist()} for row in range(12)]
+    bodies[4] = {"rows": [[1.0, 2.0, "three"]]}
+    bodies[7] = {"rows": X[7:8].tolist(), "attributes": [{"place": "sea"}]}
+    for bad in (False, True):
+        with blocked(path, Limits(workers=1)) as (client, waiting):
+            answers = {}
+            first = threading.Thread(target=client.post, kwargs={"rows": [ROW]})
+            first.start()
+            assert waiting.entered.acquire(timeout=10)
+            asked = [row for row in range(12) if bad or row not in (4, 7)]
+            ask = lambda row, client=client, answers=answers: answers.update({row: client.post(**bodies[row])})  # noqa: E731
+            threads = [threading.Thread(target=ask, args=(row,)) for row in asked]
+            for thread in threads:
+                thread.start()
+            while client.metric("compshift_active_requests") < 1 + len(asked):
+                time.sleep(0.01)
+            waiting.go.set()
+            for thread in [first, *threads]:
+                thread.join(20)
+            calls = waiting.calls - 2  # the check of the model, and the first request
+        assert calls == (11 if bad else 1)
+        for row in asked:
+            if row == 4:
+                assert answers[row].status == 422
+                assert "'feature 2' is 'three' in row 0" in answers[row].content["error"]
+            elif row != 7:
+                found = answers[row].content["predictions"]["bird"]
+                np.testing.assert_allclose(found["probabilities"], wanted[row : row + 1 + row % 3], rtol=1e-9)
+                assert len(found["predicted"]) == 1 + row % 3
 
 
 def test_a_taken_port_is_one_sentence():

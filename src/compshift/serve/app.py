@@ -1,8 +1,9 @@
 """The HTTP service of a model: endpoints, limits, and one plain sentence for every error.
 
 A request passes ``Gate``, which limits how many are in progress, reads the body within the limits, and computes the
-answer in a pool of threads. While a thread computes, NumPy releases Python's lock; BLAS and LightGBM have one thread for
-each of them, so that many requests do not compete for the cores. Networks use all cores, for one request at a time.
+answer in a pool of threads. While a thread computes, NumPy releases Python's lock; BLAS and LightGBM have one thread
+for each of them, so that many requests do not compete for the cores. Networks use all cores, for one request at a time.
+A thread that becomes free takes all small requests for predictions that wait, and predicts their rows together.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -24,14 +26,13 @@ from fastapi.responses import HTMLResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic_core import from_json, to_json
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from threadpoolctl import threadpool_limits
 
 from compshift import __version__
 from compshift._errors import InputError, one_line, reason
 from compshift.serve.description import POLICY, answer_schema, page, request_schema
-from compshift.serve.metrics import ServiceMetrics
-from compshift.serve.model import KEYS, Query, ServedModel, TooLargeError, service_sentence
+from compshift.serve.metrics import Observed, ServiceMetrics
+from compshift.serve.model import KEYS, Query, ServedModel, TooLargeError, service_sentence, split_answer
 
 PREDICTING = {
     "/predict": "Predict the targets of rows, with the probability of every value.",
@@ -49,11 +50,11 @@ READING = {
 }
 """Endpoints without a body, with a summary of each."""
 
-MAX_DRAINED_BYTES = 64 << 20
-"""Maximum size of a rejected body that is read to its end, because many clients read the answer only after sending."""
+MAX_TOGETHER = 64
+"""Maximum number of requests whose rows are predicted together."""
 
-DRAIN_SECONDS = 2.0
-"""Maximum time for which a rejected body is read."""
+MAX_TOGETHER_BYTES = 1 << 16
+"""Maximum size of the bodies of requests that are predicted together; a larger one gains nothing by it."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,46 @@ class Limits:
     workers: int = 2  # threads that compute answers
 
 
+class Waiting:
+    """Requests to one endpoint that wait for a thread, and the function that computes the answers of several."""
+
+    def __init__(self, compute: Callable[[list[bytes]], list[bytes | Exception]], *, together: bool) -> None:
+        self._compute = compute
+        self._most = MAX_TOGETHER if together else 1
+        self._requests: deque[tuple[bytes, Future[bytes]]] = deque()
+        self._lock = Lock()
+
+    def add(self, body: bytes) -> Future[bytes]:
+        """Add a request, and return the future of its answer."""
+        future: Future[bytes] = Future()
+        with self._lock:
+            self._requests.append((body, future))
+        return future
+
+    def work(self) -> None:
+        """Answer the first request that waits, and others with it; another thread may have done so already."""
+        taken = [one for one in self._take() if one[1].set_running_or_notify_cancel()]
+        if not taken:
+            return
+        for (_, future), answer in zip(taken, self._compute([body for body, _ in taken]), strict=True):
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+    def _take(self) -> list[tuple[bytes, Future[bytes]]]:
+        """Remove the first requests from the queue, up to the limits."""
+        taken: list[tuple[bytes, Future[bytes]]] = []
+        size = 0
+        with self._lock:
+            while self._requests and len(taken) < self._most:
+                size += len(self._requests[0][0])
+                if taken and size > MAX_TOGETHER_BYTES:
+                    break
+                taken.append(self._requests.popleft())
+        return taken
+
+
 class Gate:
     """Admits requests up to the limits, and computes their answers in threads."""
 
@@ -76,8 +117,8 @@ class Gate:
         self._pool = ThreadPoolExecutor(limits.workers, "predict", _limit_openmp if one_thread else None)
         self._active, self._lock = 0, Lock()
 
-    async def answer(self, request: Request, compute: Callable[[bytes], bytes]) -> Response:
-        """Read the body of a request and return what ``compute`` makes of it in another thread."""
+    async def answer(self, request: Request, waiting: Waiting) -> Response:
+        """Read the body of a request and return its answer, which another thread computes."""
         with self._lock:
             if self._active >= self.limits.max_concurrency:
                 raise HTTPException(
@@ -91,8 +132,9 @@ class Gate:
         start = time.monotonic()
         try:
             body = await self._body(request)
-            future = self._pool.submit(compute, body)
+            future = waiting.add(body)
             future.add_done_callback(self._leave)
+            self._pool.submit(waiting.work)
             left = self.limits.timeout - (time.monotonic() - start)
             content = await asyncio.wait_for(asyncio.wrap_future(future), max(left, 0.001))
         except TimeoutError:
@@ -151,55 +193,6 @@ def _limit_openmp() -> None:
     threadpool_limits(1, user_api="openmp")
 
 
-class Observed:
-    """ASGI middleware that counts answers and their latencies, and reads what is left of a rejected body."""
-
-    def __init__(self, app: ASGIApp, metrics: ServiceMetrics) -> None:
-        self._app, self._metrics = app, metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        start, status, complete = time.perf_counter(), 500, False
-
-        async def observed_receive() -> Message:
-            nonlocal complete
-            message = await receive()
-            complete = message["type"] == "http.disconnect" or not message.get("more_body", False)
-            return message
-
-        async def observed_send(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                if status >= 400 and not complete and scope["method"] == "POST":
-                    if status != 408:
-                        await _drain(observed_receive, lambda: complete)
-                    if not complete:  # the rest of the body cannot be told from another request
-                        message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
-            await send(message)
-
-        try:
-            await self._app(scope, observed_receive, observed_send)
-        finally:
-            path = scope["path"]
-            endpoint = path if path in PREDICTING or path in READING else "other"
-            self._metrics.answered(endpoint, status, time.perf_counter() - start)
-
-
-async def _drain(receive: Receive, is_complete: Callable[[], bool]) -> None:
-    """Read and forget the rest of a body, within limits."""
-    size = 0
-    try:
-        async with asyncio.timeout(DRAIN_SECONDS):
-            while not is_complete() and size <= MAX_DRAINED_BYTES:
-                size += len((await receive()).get("body", b""))
-    except TimeoutError:
-        pass
-
-
 def create_app(model: ServedModel, limits: Limits) -> FastAPI:
     """Return the service of a model as an ASGI application; raise an InputError if the model cannot predict."""
     model.predict(model.read(model.example(), 1))  # also imports what predictions need
@@ -226,23 +219,16 @@ def create_app(model: ServedModel, limits: Limits) -> FastAPI:
     for path, summary in PREDICTING.items():
         keys = (*KEYS, "coverage") if path == "/predict_set" else KEYS
         schema = request_schema(model, coverage="coverage" in keys)
+        compute = _computation(model, metrics, limits, path, answers[path], keys)
         app.post(
             path,
             summary=summary,
             responses={
-                200: {"description": "The answer", "content": {"application/json": {"schema": answer_schema(path)}}},
-                **{
-                    status: {"description": reason, "content": {"application/json": {"schema": answer_schema("error")}}}
-                    for status, reason in ERRORS.items()
-                },
+                200: _json_content("The answer", answer_schema(path)),
+                **{status: _json_content(reason, answer_schema("error")) for status, reason in ERRORS.items()},
             },
-            openapi_extra={
-                "requestBody": {
-                    "required": True,
-                    "content": {"application/json": {"schema": schema, "example": model.example()}},
-                }
-            },
-        )(_endpoint(gate, _computation(model, metrics, limits, path, answers[path], keys)))
+            openapi_extra={"requestBody": _json_content("Rows", schema, example=model.example())},
+        )(_endpoint(gate, Waiting(compute, together=path == "/predict")))
 
     @app.get("/health", summary=READING["/health"])
     async def health() -> dict[str, Any]:
@@ -295,7 +281,7 @@ def create_app(model: ServedModel, limits: Limits) -> FastAPI:
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(InputError, bad_input)
     app.add_exception_handler(Exception, unexpected)
-    app.add_middleware(Observed, metrics=metrics)
+    app.add_middleware(Observed, metrics=metrics, endpoints=(*PREDICTING, *READING))
     return app
 
 
@@ -315,25 +301,56 @@ def _computation(
     path: str,
     answer: Callable[[Query], dict[str, Any]],
     keys: tuple[str, ...],
-) -> Callable[[bytes], bytes]:
-    """Return the function that makes an answer of a body; threads call it."""
+) -> Callable[[list[bytes]], list[bytes | Exception]]:
+    """Return the function that makes answers, or errors, of bodies; threads call it."""
 
-    def compute(body: bytes) -> bytes:
+    def one(content: Any) -> bytes | Exception:
         try:
-            content = from_json(body, allow_inf_nan=False)
-        except ValueError as error:
-            raise InputError(f"the body is not JSON ({error}): send an object with 'rows'") from None
-        query = model.read(content, limits.max_rows, keys)
-        found = to_json(answer(query), inf_nan_mode="null")
+            query = model.read(content, limits.max_rows, keys)
+            found = to_json(answer(query), inf_nan_mode="null")
+        except Exception as error:
+            return error
         metrics.predicted(path, query)
         return found
 
-    return compute
+    def together(bodies: list[bytes]) -> list[bytes | Exception]:
+        contents = [_parsed(body) for body in bodies]
+        blocks = [content["rows"] if _has_only_rows(content) else [] for content in contents]
+        rows = [row for block in blocks for row in block]
+        if len(bodies) == 1 or len(rows) > limits.max_rows or not all(blocks):
+            return [content if isinstance(content, InputError) else one(content) for content in contents]
+        try:
+            query = model.read({"rows": rows}, len(rows), keys)
+            found = split_answer(answer(query), list(map(len, blocks)))
+        except Exception:  # one by one, so that each request gets its own error
+            return [one(content) for content in contents]
+        metrics.predicted(path, query)
+        return [to_json(part, inf_nan_mode="null") for part in found]
+
+    return together
 
 
-def _endpoint(gate: Gate, compute: Callable[[bytes], bytes]) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+def _parsed(body: bytes) -> Any:
+    """Return the content of a body, or the error if it is not JSON."""
+    try:
+        return from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        return InputError(f"the body is not JSON ({error}): send an object with 'rows'")
+
+
+def _has_only_rows(content: Any) -> bool:
+    """Return whether a request has rows and nothing that would make it differ from others."""
+    return isinstance(content, dict) and list(content) == ["rows"] and isinstance(content["rows"], list)
+
+
+def _json_content(description: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the description of a body in JSON, as OpenAPI has it."""
+    return {"description": description, "content": {"application/json": {"schema": schema, **more}}}
+
+
+def _endpoint(gate: Gate, waiting: Waiting) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     async def endpoint(request: Request) -> Response:
-        return await gate.answer(request, compute)
+        return await gate.answer(request, waiting)
 
     return endpoint
 

@@ -7,9 +7,10 @@ of recent rows are kept, in memory, and the estimate is computed when the metric
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from copy import copy
 from threading import Lock
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from compshift import __version__
 from compshift.core.arrays import FloatArray, IntArray
@@ -40,6 +42,13 @@ SECONDS_BETWEEN_ESTIMATES = 5.0
 
 LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper ends of the buckets of latencies, in seconds."""
+
+
+MAX_DRAINED_BYTES = 64 << 20
+"""Maximum size of a rejected body that is read to its end, because many clients read the answer only after sending."""
+
+DRAIN_SECONDS = 2.0
+"""Maximum time for which a rejected body is read."""
 
 
 class Drift(NamedTuple):
@@ -178,3 +187,52 @@ class ServiceMetrics:
         self._rows.labels(endpoint).inc(len(query.X))
         if self.drift is not None:
             self.drift.add(query.X)
+
+
+class Observed:
+    """ASGI middleware that counts answers and their latencies, and reads what is left of a rejected body."""
+
+    def __init__(self, app: ASGIApp, metrics: ServiceMetrics, endpoints: Collection[str]) -> None:
+        self._app, self._metrics, self._endpoints = app, metrics, endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status, complete = time.perf_counter(), 500, False
+
+        async def observed_receive() -> Message:
+            nonlocal complete
+            message = await receive()
+            complete = message["type"] == "http.disconnect" or not message.get("more_body", False)
+            return message
+
+        async def observed_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if status >= 400 and not complete and scope["method"] == "POST":
+                    if status != 408:
+                        await _drain(observed_receive, lambda: complete)
+                    if not complete:  # the rest of the body cannot be told from another request
+                        message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+            await send(message)
+
+        try:
+            await self._app(scope, observed_receive, observed_send)
+        finally:
+            path = scope["path"]
+            endpoint = path if path in self._endpoints else "other"  # the number of labels is bounded
+            self._metrics.answered(endpoint, status, time.perf_counter() - start)
+
+
+async def _drain(receive: Receive, is_complete: Callable[[], bool]) -> None:
+    """Read and forget the rest of a body, within limits."""
+    size = 0
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while not is_complete() and size <= MAX_DRAINED_BYTES:
+                size += len((await receive()).get("body", b""))
+    except TimeoutError:
+        pass

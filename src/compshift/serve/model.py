@@ -346,6 +346,24 @@ class ServedModel:
         }
 
 
+def split_answer(answer: dict[str, Any], sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Split the answer of ``predict`` to the rows of several requests, which have ``sizes`` rows each."""
+    ends = np.cumsum(sizes).tolist()
+    return [
+        {
+            "predictions": {
+                name: {
+                    "classes": part["classes"],
+                    "predicted": part["predicted"][end - size : end],
+                    "probabilities": part["probabilities"][end - size : end],
+                }
+                for name, part in answer["predictions"].items()
+            }
+        }
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+
+
 def service_sentence(error: InputError) -> str:
     """Return the message of an error of the library with the words of a request: ``X`` is ``rows``."""
     return re.sub(r"\bX\b(?! [×x])", "rows", str(error))
