@@ -89,7 +89,11 @@ class Waiting:
         taken = [one for one in self._take() if one[1].set_running_or_notify_cancel()]
         if not taken:
             return
-        for (_, future), answer in zip(taken, self._compute([body for body, _ in taken]), strict=True):
+        try:
+            answers = self._compute([body for body, _ in taken])
+        except Exception as error:
+            answers = [error] * len(taken)
+        for (_, future), answer in zip(taken, answers, strict=True):
             if isinstance(answer, Exception):
                 future.set_exception(answer)
             else:
@@ -313,19 +317,27 @@ def _computation(
         metrics.predicted(path, query)
         return found
 
-    def together(bodies: list[bytes]) -> list[bytes | Exception]:
-        contents = [_parsed(body) for body in bodies]
-        blocks = [content["rows"] if _has_only_rows(content) else [] for content in contents]
+    def joined(blocks: list[list[Any]]) -> list[bytes | Exception]:
+        """Predict the rows of several requests together; return nothing if one of them has an error."""
         rows = [row for block in blocks for row in block]
-        if len(bodies) == 1 or len(rows) > limits.max_rows or not all(blocks):
-            return [content if isinstance(content, InputError) else one(content) for content in contents]
+        if len(blocks) == 1 or len(rows) > limits.max_rows:
+            return []
         try:
             query = model.read({"rows": rows}, len(rows), keys)
             found = split_answer(answer(query), list(map(len, blocks)))
-        except Exception:  # one by one, so that each request gets its own error
-            return [one(content) for content in contents]
+        except Exception:  # each request is then computed by itself, and gets its own error
+            return []
         metrics.predicted(path, query)
         return [to_json(part, inf_nan_mode="null") for part in found]
+
+    def together(bodies: list[bytes]) -> list[bytes | Exception]:
+        contents = [_parsed(body) for body in bodies]
+        plain = [number for number, content in enumerate(contents) if _has_only_rows(content)]
+        found = dict(zip(plain, joined([contents[number]["rows"] for number in plain]), strict=False))
+        return [
+            content if isinstance(content, InputError) else found[number] if number in found else one(content)
+            for number, content in enumerate(contents)
+        ]
 
     return together
 
@@ -340,7 +352,12 @@ def _parsed(body: bytes) -> Any:
 
 def _has_only_rows(content: Any) -> bool:
     """Return whether a request has rows and nothing that would make it differ from others."""
-    return isinstance(content, dict) and list(content) == ["rows"] and isinstance(content["rows"], list)
+    return (
+        isinstance(content, dict)
+        and list(content) == ["rows"]
+        and isinstance(content["rows"], list)
+        and bool(content["rows"])
+    )
 
 
 def _json_content(description: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
