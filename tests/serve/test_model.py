@@ -62,7 +62,7 @@ def test_explanations_and_sets_are_those_of_the_library(models):
     path, model, rows = models["unnamed"]
     query = model.read({"rows": rows[:4], "coverage": 0.8}, 10, (*KEYS, "coverage"))
     clf = cs.load(path)
-    frame = clf.explain(features()[:4])
+    frame = clf.explain(features()[:4]).to_frame()
     for found, (_, wanted) in zip(model.explain(query)["explanations"], frame.iterrows(), strict=True):
         assert found["group"] == {"bird": wanted["bird"], "place": wanted["place"]}
         assert (found["probability"], found["seen"]) == (wanted["probability"], wanted["seen"])

@@ -331,10 +331,10 @@ class ServedModel:
         """Return the most probable group of every row, and how reliable the prediction is."""
         if not self.has_groups:
             raise InputError("explanations need a model of groups, but this one predicts only classes: use /predict")
-        frame = query.clf.explain(query.X, **query.known)
+        frame = query.clf.explain(query.X, **query.known).to_frame()
         names = self.clf.space_.names
-        columns = [frame.iloc[:, position].tolist() for position in range(frame.shape[1])]
         keys = ("probability", "seen", "inside_hull", "effective_sample_size")
+        columns = [frame.iloc[:, position].tolist() for position in range(len(names) + len(keys))]
         return {
             "explanations": [
                 {
