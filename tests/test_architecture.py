@@ -23,7 +23,7 @@ LAYERS = [
     {"training"},
     {"bench"},
     {"studies", "export"},
-    {"report"},
+    {"report", "serve"},
     {"hub", "mlflow"},
     {"cli"},
 ]

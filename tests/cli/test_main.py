@@ -297,7 +297,7 @@ def test_debug_shows_the_traceback(folder, call):
 
 
 def test_internal_errors_have_their_own_exit_code(folder, call, monkeypatch):
-    monkeypatch.setattr("compshift.cli.model_inputs.load_file", lambda *_: 1 / 0)
+    monkeypatch.setattr("compshift.training.load.load_file", lambda *_: 1 / 0)
     result = call("evaluate", "m.safetensors", "birds.npz", cwd=folder)
     assert result.returncode == 1
     assert "ZeroDivisionError; run again with --debug" in result.err

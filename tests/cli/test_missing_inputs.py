@@ -84,7 +84,7 @@ SENTENCES = [
     ),
     (
         (*PREDICT, "tr.csv", "--prior", "prior.csv", "-o", "p.csv"),
-        "'prior.csv' has the prior 'half' in row 1: the column 'prior' must hold numbers (rows are counted from 0, "
+        "the prior 'prior.csv' has 'half' in row 1: the column 'prior' must hold numbers (rows are counted from 0, "
         "without the header)",
     ),
 ]

@@ -33,6 +33,7 @@ from compshift.cli.listings import methods
 from compshift.cli.option_names import as_options, command_options
 from compshift.cli.predict import evaluate, export, monitor, predict
 from compshift.cli.report import report
+from compshift.cli.serve import serve
 from compshift.cli.train import train
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -61,6 +62,7 @@ app.command()(evaluate)
 app.command()(monitor)
 app.command()(compare)
 app.command()(export)
+app.command()(serve)
 app.command()(bench)
 app.command()(tables)
 app.command()(report)

@@ -21,11 +21,10 @@ from compshift._files import ending, is_parquet
 from compshift.cli.inputs import TableOptions, feature_origin, require_torch, split_part
 from compshift.cli.options import names, read_prior, reject_unused
 from compshift.core.arrays import IntArray
-from compshift.core.columns import read_columns
 from compshift.core.groups import GroupSpace
-from compshift.crm.known import check_known_names, check_values, known_codes
+from compshift.crm.known import as_model_values, check_known_names, known_codes
 from compshift.data.benchmarks import MODULES, benchmark
-from compshift.data.dataset import GroupedDataset, as_known, in_space
+from compshift.data.dataset import GroupedDataset, in_space
 from compshift.data.feature_files import (
     FEATURE_COLUMN,
     file_attributes,
@@ -36,17 +35,7 @@ from compshift.data.feature_files import (
 from compshift.data.splits import check_split, split_rows
 from compshift.data.table_files import column_names, is_table, read_kept
 from compshift.features.recipe import WITHOUT_NETWORK, Recipe
-from compshift.training.load import load, load_file
-
-
-@dataclass(frozen=True, eq=False)
-class LoadedModel:
-    """A fitted classifier and, for a training run, the network that computes its features."""
-
-    path: Path  # model file, or folder of a training run
-    clf: Any  # fitted classifier, which takes features
-    network: Any = None  # TrainedClassifier of a training run
-    inputs: Any = None  # recipe that turns the columns of a table into features, as a dictionary
+from compshift.training.load import LoadedModel, backbone_path, load_model_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +54,8 @@ def load_model(path: Path, prior: str | None) -> LoadedModel:
     """Load a model file or the folder of a training run, and set its prior unless ``prior`` is None."""
     if path.is_dir():
         require_torch()
-        from compshift.features.embedder import chosen_device
-
-        network = load(path, chosen_device("auto"))
-        loaded = LoadedModel(path, network.head_, network, network.inputs_)
-    else:
-        clf = load_file(path)
-        loaded = LoadedModel(path, clf, None, _table_inputs(clf))
+    loaded = load_model_parts(path)
+    if loaded.network is None:
         # Columns are read by name and passed to the model as an array in the right order.
         warnings.filterwarnings("ignore", "X does not have valid feature names")
     if prior is not None:
@@ -79,17 +63,6 @@ def load_model(path: Path, prior: str | None) -> LoadedModel:
             raise InputError(f"--prior is for models of groups, but {str(path)!r} predicts only classes: leave it out")
         loaded.clf.set_prior(read_prior(prior, loaded.clf.space_))
     return loaded
-
-
-def _table_inputs(clf: Any) -> Any:
-    """Return the recipe in the model file or, if it has none, a recipe that reads the features by column name.
-
-    If the features had no names in training, there is no recipe, and ``clf.inputs_`` is returned as it is.
-    """
-    names = getattr(clf, "feature_names_in_", None)
-    if names is not None and "kind" not in (clf.inputs_ or {}):
-        return {"kind": "features", "columns": [str(name) for name in names]}
-    return clf.inputs_
 
 
 def known_names(model: LoadedModel, text: str | None) -> list[str]:
@@ -131,7 +104,7 @@ def unlabelled_rows(
     ``known`` names attributes whose values are read, too, and ``keep`` columns that are passed on unchanged.
     """
     _check_exists(source)
-    _check_backbone_options(model, options)
+    check_backbone_options(model, options)
     recipe, split, is_named = None, options.split or "all", source in MODULES
     if is_named:
         data = benchmark(source).load(options.root).part(split)
@@ -146,7 +119,7 @@ def unlabelled_rows(
     if known:
         _check_columns(source, known, columns, "--known")
         values = data.columns(known) if is_named else read_attributes(Path(source), known, split)
-        values = _as_model_values(model, values)
+        values = as_model_values(model.clf, values)
         known_codes(model.clf, values, len(samples))  # raises before features are computed
     X, position = samples, np.arange(len(samples))
     if is_named or recipe is not None or model.network is not None:
@@ -173,17 +146,6 @@ def _kept_columns(source: Path, keep: Sequence[str], split: str) -> Any:
         return frame
     splits = check_split(read_kept(source, ["split"]).column("split").to_pylist(), len(frame))
     return frame[split_rows(splits, split)].reset_index(drop=True)
-
-
-def _as_model_values(model: LoadedModel, table: Any) -> dict[str, Any]:
-    """Return the columns of a table as arrays of the model's own values, with None where a value is missing."""
-    values = dict(zip(model.clf.space_.names, model.clf.space_.values, strict=True))
-    columns = {}
-    for column in read_columns(table, missing=True):
-        alike = tuple(as_known(value, values[column.name]) for value in column.values)
-        check_values(column._replace(values=alike), values[column.name])
-        columns[column.name] = np.array([*alike, None], dtype=object)[column.codes]
-    return columns
 
 
 def _check_columns(source: str, given: Sequence[str], columns: Sequence[str], option: str) -> None:
@@ -235,7 +197,7 @@ def labelled_rows(
     space = model.clf.space_
     recipe = None
     _check_exists(source)
-    _check_backbone_options(model, options)
+    check_backbone_options(model, options)
     if source in MODULES:
         data = benchmark(source).load(options.root)
     else:
@@ -285,26 +247,7 @@ def _table_recipe(model: LoadedModel, source: Path, backbone: str | None) -> Rec
         _check_same_network(model, source)
         return None
     _check_samples(source, columns, recipe.columns)
-    return replace(recipe, backbone=_backbone_path(model.path, recipe.backbone) if backbone is None else backbone)
-
-
-def _backbone_path(model: Path, stored: str) -> str:
-    """Return the path of a backbone that a model file names as a folder; return other backbones unchanged.
-
-    The folder is searched beside the model file and in the current folder. Files of earlier versions have its absolute
-    path, which is tried first.
-    """
-    path = Path(stored)
-    if not (stored.startswith("./") or path.is_absolute()):
-        return stored
-    relative, known = (Path(path.name), [path]) if path.is_absolute() else (path, [])
-    found = next((place for place in (*known, model.parent / relative, relative) if place.is_dir()), None)
-    if found is None:
-        raise InputError(
-            f"the features of {str(model)!r} are computed by the backbone in the folder {str(relative)!r}, which is "
-            "neither beside the model nor in the current folder: pass its path with --backbone"
-        )
-    return str(found.resolve())
+    return replace(recipe, backbone=backbone_path(model.path, recipe.backbone) if backbone is None else backbone)
 
 
 def _reject_sample_options(source: str, options: TableOptions) -> None:
@@ -313,7 +256,7 @@ def _reject_sample_options(source: str, options: TableOptions) -> None:
     reject_unused(given, f"for images and texts, but {source!r} is a feature file")
 
 
-def _check_backbone_options(model: LoadedModel, options: TableOptions) -> None:
+def check_backbone_options(model: LoadedModel, options: TableOptions) -> None:
     """Check that --backbone and --weights are used only with models whose recipe contains a backbone."""
     given = {"--backbone": options.backbone, "--weights": options.weights}
     if model.network is not None:

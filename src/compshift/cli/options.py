@@ -291,31 +291,11 @@ def read_prior(text: str, space: GroupSpace) -> Any:
         return text
     import pandas as pd
 
-    from compshift.data.dataset import as_known
+    from compshift.data.dataset import prior_of_records
 
     path = check_path(text)
     try:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
     except (OSError, ValueError) as error:
         raise InputError(f"the prior {text!r} cannot be read as CSV ({error}): check the file") from None
-    names = [name for name in space.names if name in frame.columns] or list(space.names)
-    names = names if names == [space.names[0]] else list(space.names)  # the target alone: a prior over the classes
-    absent = [name for name in (*names, "prior") if name not in frame.columns]
-    if absent:
-        raise InputError(
-            f"the prior {text!r} lacks the column{'s' * (len(absent) > 1)} {listing(absent)}: add "
-            f"{'them' if len(absent) > 1 else 'it'} (the columns are {listing(frame.columns)})"
-        )
-    prior: dict[Any, float] = {}
-    for row, record in enumerate(frame.to_dict("records")):
-        values = tuple(as_known(record[name], known) for name, known in zip(names, space.values, strict=False))
-        key = values[0] if len(values) == 1 else values
-        if key in prior:
-            raise InputError(f"the prior {text!r} lists the group {values} twice: keep one row per group")
-        try:
-            prior[key] = float(record["prior"])
-        except ValueError:
-            raise InputError(
-                f"{text!r} has the prior {record['prior']!r} in row {row}: the column 'prior' must hold numbers"
-            ) from None
-    return prior
+    return prior_of_records(list(frame.columns), frame.to_dict("records"), space, f"the prior {text!r}")

@@ -30,9 +30,9 @@ from compshift.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from compshift.cli.model_inputs import LoadedModel
     from compshift.data.dataset import GroupedDataset
     from compshift.estimators.comparison import Comparison
+    from compshift.training.load import LoadedModel
 
 PIPE = "-"
 """Stands for standard input or standard output, as CSV."""

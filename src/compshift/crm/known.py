@@ -25,6 +25,7 @@ from compshift.core.columns import Column, read_columns, without_arrow
 from compshift.core.groups import GroupSpace
 from compshift.core.posterior import agreement, rows_by_known_values
 from compshift.crm.inputs import prediction_features, reject_names
+from compshift.data.dataset import as_known
 
 if TYPE_CHECKING:
     from compshift.crm.base import GroupClassifier
@@ -158,6 +159,17 @@ def check_values(column: Column, known: Collection[Hashable]) -> None:
                 f"that training lacks: known values are {listing(known)}; leave the value missing (None, or an empty "
                 "cell) in rows where it is new"
             )
+
+
+def as_model_values(clf: GroupClassifier, table: Any) -> dict[str, Any]:
+    """Return the columns of a table as arrays of the model's own values, with None where a value is missing."""
+    values = dict(zip(clf.space_.names, clf.space_.values, strict=True))
+    columns = {}
+    for column in read_columns(table, missing=True):
+        alike = tuple(as_known(value, values[column.name]) for value in column.values)
+        check_values(column._replace(values=alike), values[column.name])
+        columns[column.name] = np.array([*alike, None], dtype=object)[column.codes]
+    return columns
 
 
 def _no_group(space: GroupSpace, known: IntArray, row: int, *, candidates: bool) -> InputError:

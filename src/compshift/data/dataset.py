@@ -8,7 +8,7 @@ them with a mask, row numbers or a slice returns those rows as an object of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compshift._checks import check_codes, check_list, check_same_rows
-from compshift._errors import InputError, an, check_name, listing
+from compshift._errors import InputError, an, check_name, listing, shown
 from compshift._files import check_inside
 from compshift.core.arrays import IntArray
 from compshift.core.columns import Column, is_missing
@@ -386,3 +386,34 @@ def _normal_text(value: Hashable) -> str:
     if text.lower() in ("true", "false"):
         return text.lower()
     return text.rstrip("0").rstrip(".") if DECIMAL.fullmatch(text) else text
+
+
+def prior_of_records(
+    columns: Sequence[str], records: Sequence[Mapping[str, Any]], space: GroupSpace, what: str
+) -> dict[Any, float]:
+    """Return a prior over groups, or over classes, as a mapping from values to probabilities.
+
+    The ``columns``, which are the keys of every record, are all attributes, or the first one alone, and ``prior``.
+    ``what`` begins the messages of errors.
+    """
+    names = [name for name in space.names if name in columns] or list(space.names)
+    names = names if names == [space.names[0]] else list(space.names)  # the target alone: a prior over the classes
+    absent = [name for name in (*names, "prior") if name not in columns]
+    if absent:
+        raise InputError(
+            f"{what} lacks the column{'s' * (len(absent) > 1)} {listing(absent)}: add "
+            f"{'them' if len(absent) > 1 else 'it'} (the columns are {listing(columns)})"
+        )
+    prior: dict[Any, float] = {}
+    for row, record in enumerate(records):
+        values = tuple(as_known(record[name], known) for name, known in zip(names, space.values, strict=False))
+        key = values[0] if len(values) == 1 else values
+        if key in prior:
+            raise InputError(f"{what} lists the group {values} twice: keep one row per group")
+        try:
+            prior[key] = float(record["prior"])
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(
+                f"{what} has {shown(record['prior'])} in row {row}: the column 'prior' must hold numbers"
+            ) from None
+    return prior

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compshift._errors import InputError, an
@@ -168,3 +170,54 @@ def _table_pipeline(clf: FittedCRM) -> Pipeline:
         )
     clf.feature_names_in_ = names
     return Pipeline([("features", features), ("classifier", clf)])
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A fitted classifier and, for a training run, the network that computes its features."""
+
+    path: Path  # model file, or folder of a training run
+    clf: Any  # fitted classifier, which takes features
+    network: Any = None  # TrainedClassifier of a training run
+    inputs: Any = None  # recipe that turns the columns of a table into features, as a dictionary
+
+
+def load_model_parts(path: Path) -> LoadedModel:
+    """Load a model file or the folder of a training run, whose network is put on the best device."""
+    if path.is_dir():
+        from compshift.features.embedder import chosen_device
+
+        network = load(path, chosen_device("auto"))
+        return LoadedModel(path, network.head_, network, network.inputs_)
+    clf = load_file(path)
+    return LoadedModel(path, clf, None, _table_inputs(clf))
+
+
+def _table_inputs(clf: Any) -> Any:
+    """Return the recipe in the model file or, if it has none, a recipe that reads the features by column name.
+
+    If the features had no names in training, there is no recipe, and ``clf.inputs_`` is returned as it is.
+    """
+    names = getattr(clf, "feature_names_in_", None)
+    if names is not None and "kind" not in (clf.inputs_ or {}):
+        return {"kind": "features", "columns": [str(name) for name in names]}
+    return clf.inputs_
+
+
+def backbone_path(model: Path, stored: str) -> str:
+    """Return the path of a backbone that a model file names as a folder; return other backbones unchanged.
+
+    The folder is searched beside the model file and in the current folder. Files of earlier versions have its absolute
+    path, which is tried first.
+    """
+    path = Path(stored)
+    if not (stored.startswith("./") or path.is_absolute()):
+        return stored
+    relative, known = (Path(path.name), [path]) if path.is_absolute() else (path, [])
+    found = next((place for place in (*known, model.parent / relative, relative) if place.is_dir()), None)
+    if found is None:
+        raise InputError(
+            f"the features of {str(model)!r} are computed by the backbone in the folder {str(relative)!r}, which is "
+            "neither beside the model nor in the current folder: pass its path with --backbone"
+        )
+    return str(found.resolve())
