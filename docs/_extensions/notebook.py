@@ -1,7 +1,7 @@
 """Write pages as notebooks next to their HTML, and run them: ``notebook_pages`` in conf.py names the pages.
 
-Code becomes cells, commands become cells that call a shell, and output on the page is replaced by what the cells print. An
-error in a cell fails the build.
+Code becomes cells, commands become cells that call a shell, and output on the page is replaced by what the cells print.
+An error in a cell fails the build.
 """
 
 import os
