@@ -18,7 +18,7 @@ from tests.hardening.verdicts import Tally, share
 
 COMMANDS = (
     *("audit", "features", "fit", "train", "methods", "predict", "evaluate", "export", "bench", "tables", "report"),
-    *("compare", "figure", "datasets get", "datasets list", "datasets check", "datasets export"),
+    *("compare", "monitor", "figure", "datasets get", "datasets list", "datasets check", "datasets export"),
 )
 ODD_NUMBERS = ("0", "-1", "nan", "inf", "-inf", "1e400", "many", "", "1000000000000000000", "1.5", "0x10", "٣")
 ODD_TEXTS = ("unifrom", "a" * 10_000, "é\u202e\x1b[31m", "a\nb", ",", "1,nan", "0.5,0.5,0.5", "9" * 400)

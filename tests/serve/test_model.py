@@ -67,6 +67,10 @@ def test_explanations_and_sets_are_those_of_the_library(models):
         assert found["group"] == {"bird": wanted["bird"], "place": wanted["place"]}
         assert (found["probability"], found["seen"]) == (wanted["probability"], wanted["seen"])
         assert found["effective_sample_size"] == wanted["effective_sample_size"]
+        assert found["rival"] == {"bird": wanted["rival bird"], "place": wanted["rival place"]}
+        terms = [*found["energies"].values(), found["bias"], found["prior"]]
+        assert sum(terms) == pytest.approx(found["log_odds"])
+        assert found["main_features"].startswith("x")
     wanted_sets = clf.predict_set(features()[:4], 0.8)
     answer = model.predict_set(query)
     assert answer["coverage"] == 0.8

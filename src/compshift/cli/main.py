@@ -52,22 +52,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(audit)
-app.command()(features)
-app.command()(fit)
-app.command()(train)
-app.command()(methods)
-app.command()(predict)
-app.command()(evaluate)
-app.command()(monitor)
-app.command()(compare)
-app.command()(export)
-app.command()(serve)
-app.command()(bench)
-app.command()(tables)
-app.command()(report)
-app.command()(figure)
-app.add_typer(datasets, name="datasets")
+for panel, commands in {
+    "Data": (audit,),
+    "Models": (fit, features, train, compare),
+    "Models in use": (predict, evaluate, report, monitor, serve, export),
+    "Research": (bench, tables, methods, figure),
+}.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.add_typer(datasets, name="datasets", rich_help_panel="Data")
 
 
 def _version(wanted: bool) -> None:

@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from compshift._checks import check_count
 from compshift._errors import InputError, listing, shown
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.columns import plain_value
 from compshift.core.groups import GroupSpace
 from compshift.core.posterior import group_log_posterior
 from compshift.crm.known import predict_known
@@ -127,6 +128,47 @@ class Explanation:
             prior=self.prior,
         )
         return frame if self._index is None else frame.set_axis(self._index)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return the explanation as numbers, text and lists that JSON can hold.
+
+        Returns
+        -------
+        list of dict
+            For each sample its ``group``, ``probability``, ``seen``, ``inside_hull``, ``effective_sample_size``,
+            ``rival``, ``log_odds``, ``energies`` by attribute, ``bias``, ``prior`` and ``main_features``. None stands
+            for numbers that are unknown or infinite, and for the rival or the features if there are none.
+        """
+
+        def listed(values: Any) -> list[float | None]:
+            return [float(value) if np.isfinite(value) else None for value in values]
+
+        def labels(codes: IntArray) -> list[dict[str, Any] | None]:
+            return [
+                None
+                if code[0] < 0
+                else {
+                    name: plain_value(values[position])
+                    for name, values, position in zip(self.space.names, self.space.values, code, strict=True)
+                }
+                for code in codes
+            ]
+
+        features = self.main_features()
+        columns: dict[str, Sequence[Any]] = {
+            "group": labels(self.groups),
+            "probability": listed(self.probability),
+            "seen": self.seen.tolist(),
+            "inside_hull": self.inside_hull.tolist(),
+            "effective_sample_size": listed(self.effective_sample_size),
+            "rival": labels(self.rivals),
+            "log_odds": listed(self.log_odds),
+            "energies": [dict(zip(self.space.names, listed(row), strict=True)) for row in self.energies],
+            "bias": listed(self.bias),
+            "prior": listed(self.prior),
+            "main_features": [None] * len(self) if features is None else features,
+        }
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def features(self, top: int | None = 5) -> pd.DataFrame:
         """Return how much each feature contributes to the energy terms; linear energies only.

@@ -186,7 +186,7 @@ def _json_type(value: Any) -> str:
 
 def answer_schema(path: str) -> dict[str, Any]:
     """Return the JSON schema of the answer of an endpoint, or of an error."""
-    value = {"type": ["string", "number", "boolean"]}
+    value, number = {"type": ["string", "number", "boolean"]}, {"type": ["number", "null"]}
     matrix = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
     classes = {"type": "array", "items": value}
     by_path: dict[str, dict[str, Any]] = {
@@ -215,7 +215,13 @@ def answer_schema(path: str) -> dict[str, Any]:
                     probability={"type": "number"},
                     seen={"type": "boolean"},
                     inside_hull={"type": "boolean"},
-                    effective_sample_size={"type": ["number", "null"]},
+                    effective_sample_size=number,
+                    rival={"type": ["object", "null"]},
+                    log_odds=number,
+                    energies={"type": "object", "additionalProperties": number},
+                    bias=number,
+                    prior=number,
+                    main_features={"type": ["string", "null"]},
                 ),
             }
         },

@@ -328,22 +328,10 @@ class ServedModel:
         return {"coverage": float(query.coverage), "sets": sets}
 
     def explain(self, query: Query) -> dict[str, Any]:
-        """Return the most probable group of every row, and how reliable the prediction is."""
+        """Return the most probable group of every row, how reliable that is, and what speaks for it."""
         if not self.has_groups:
             raise InputError("explanations need a model of groups, but this one predicts only classes: use /predict")
-        frame = query.clf.explain(query.X, **query.known).to_frame()
-        names = self.clf.space_.names
-        keys = ("probability", "seen", "inside_hull", "effective_sample_size")
-        columns = [frame.iloc[:, position].tolist() for position in range(len(names) + len(keys))]
-        return {
-            "explanations": [
-                {
-                    "group": {name: plain_value(value) for name, value in zip(names, row, strict=False)},
-                    **dict(zip(keys, row[len(names) :], strict=True)),
-                }
-                for row in zip(*columns, strict=True)
-            ]
-        }
+        return {"explanations": query.clf.explain(query.X, **query.known).to_records()}
 
 
 def split_answer(answer: dict[str, Any], sizes: Sequence[int]) -> list[dict[str, Any]]:
