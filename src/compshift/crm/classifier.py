@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from compshift._checks import check_count, check_positive
 from compshift._errors import InputError, unknown_name
 from compshift.core.groups import GroupSpace
+from compshift.core.sparse import SparseRows
 from compshift.crm import io
 from compshift.crm.fit import ANCHORS, FitParams, Setting, check_cross_fit, check_offset, fit_crm, fit_streamed
 from compshift.crm.fitted import FittedCRM
@@ -241,7 +242,7 @@ class CRMClassifier(FittedCRM):
                     del self.feature_names_in_
             else:
                 data = self._read(X, y, attributes, sample_weight, space, missing=True)
-                self._check_incomplete(data)
+                self._check_data(data)
                 warn_of_unequal_scales(self, data.X)
                 data = transformed_samples(data, setting.params.feature_transform)
                 incomplete = data.incomplete is not None
@@ -282,13 +283,23 @@ class CRMClassifier(FittedCRM):
         params = FitParams(alpha, self.anchor, check_cross_fit(self.cross_fit), self.feature_transform)
         return Setting(params, self.bias, check_offset(self.unseen_offset))
 
-    def _check_incomplete(self, data: LabelledSamples) -> None:
-        """Check that attributes are not missing if ``cross_fit`` is set."""
+    def _check_data(self, data: LabelledSamples) -> None:
+        """Check that the parameters fit the data: missing attributes exclude ``cross_fit``, sparse features an anchor."""
+        if isinstance(data.X, SparseRows) and self.anchor == "gaussian":
+            raise InputError(
+                "anchor='gaussian' needs the covariance of all features, which are too many if X is sparse: use "
+                "anchor='zero', or reduce X to a few hundred columns, for example with TruncatedSVD"
+            )
         if data.incomplete is not None and self.cross_fit:
             raise InputError(
                 f"cross_fit={self.cross_fit!r} cannot be used if attributes are missing in some rows: use "
                 "cross_fit=False, or leave out the rows with missing attributes"
             )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _adopt(self, model: CRMModel, setting: Setting, n_targets: int, one_dimensional: bool) -> None:
         super()._adopt(model, setting, n_targets, one_dimensional)

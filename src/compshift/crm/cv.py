@@ -17,6 +17,7 @@ from compshift._progress import CallbackSupportMixin, reported_to_callbacks
 from compshift.core.arrays import IntArray
 from compshift.core.folds import combination_folds
 from compshift.core.groups import GroupSpace
+from compshift.core.sparse import SparseRows
 from compshift.crm.classifier import CRMClassifier
 from compshift.crm.combination_kfold import CombinationKFold
 from compshift.crm.expected import EXPECTED_TOL, expected_accuracy, with_gain
@@ -226,12 +227,14 @@ class CRMClassifierCV(CallbackSupportMixin, CRMClassifier):
         scoring = check_scoring(self.scoring)
         with reported_to_callbacks(self), restored_on_error(self), visible_log(self.verbose):
             raw = self._read(X, y, attributes, sample_weight, space, missing=True)
-            self._check_incomplete(raw)
+            self._check_data(raw)
             warn_of_unequal_scales(self, raw.X)
             incomplete = raw.incomplete is not None
             pool = None if unlabelled is None else read_pool(self, unlabelled, incomplete=incomplete)
             fold = self._group_folds(raw, seed)
             search = self._search_space()
+            if isinstance(raw.X, SparseRows):
+                search = search._replace(anchors=("zero",))
             choice = choose(raw, search, fold, self.prior, scoring, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
             setting, transform = choice.setting, choice.setting.params.feature_transform
             data = transformed_samples(raw, transform)

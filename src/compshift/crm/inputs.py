@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from compshift._checks import (
@@ -42,6 +42,7 @@ from compshift.core.columns import (
 )
 from compshift.core.groups import GroupSpace, check_space
 from compshift.core.posterior import Pattern, known_patterns
+from compshift.core.sparse import Features, SparseRows, is_sparse
 from compshift.data.feature_store import FeatureStore
 from compshift.metrics.group import correct_rows
 
@@ -137,7 +138,7 @@ class Labels(NamedTuple):
 class Incomplete(NamedTuple):
     """Training samples in which attributes are missing."""
 
-    X: FloatArray  # (i, p)
+    X: Features  # (i, p)
     sample_weight: FloatArray  # (i,) all above 0
     patterns: tuple[Pattern, ...]  # samples by known attribute values
 
@@ -145,7 +146,7 @@ class Incomplete(NamedTuple):
 class LabelledSamples(NamedTuple):
     """Training samples as arrays, and the candidate groups."""
 
-    X: FloatArray  # (n, p)
+    X: Features  # (n, p)
     position: IntArray  # (n,) index of each sample's seen group
     sample_weight: FloatArray  # (n,) all above 0
     candidates: Candidates
@@ -177,7 +178,7 @@ def read_training(
     keep = weight > 0
     labels = read_labels(y, attributes, space, keep, stacklevel=5, missing=missing)
     if not keep.all():
-        X, weight = _safe_indexing(X, np.flatnonzero(keep)), weight[keep]
+        X, weight = X[np.flatnonzero(keep)], weight[keep]
     complete = (labels.codes >= 0).all(axis=1)
     place = None
     if len(X) < len(keep) or not complete.all():
@@ -195,7 +196,7 @@ def read_training(
     return LabelledSamples(X, position, weight, candidates, labels.n_targets, labels.one_dimensional, incomplete, place)
 
 
-def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
+def training_features(estimator: BaseEstimator, X: Any) -> Features:
     """Check training features (n, p), return them as float64, and store their number and names in the estimator."""
     if isinstance(X, str | PathLike):
         raise InputError(
@@ -205,7 +206,7 @@ def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
     return feature_matrix(estimator, X, fitted=False)
 
 
-def prediction_features(estimator: BaseEstimator, X: Any) -> FloatArray:
+def prediction_features(estimator: BaseEstimator, X: Any) -> Features:
     """Check features (n, p) for a prediction, with the columns used in ``fit``, and return them as float64."""
     check_is_fitted(estimator)
     if isinstance(X, FeatureStore):
@@ -230,11 +231,14 @@ def _embedded(estimator: BaseEstimator) -> str | None:
     )
 
 
-def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
+def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> Features:
     """Check features by scikit-learn's rules, and return them as finite float64.
 
-    An estimator that also accepts other features, such as categories, reads them by its own method ``_check_features``.
+    Sparse features become ``SparseRows``, if the estimator's tags say that it accepts them. An estimator that also
+    accepts other features, such as categories, reads them by its own method ``_check_features``.
     """
+    if isinstance(X, SparseRows) or is_sparse(X):
+        return _sparse_rows(estimator, X, fitted=fitted)
     if hasattr(estimator, "_check_features"):
         return estimator._check_features(X, fitted=fitted)  # type: ignore[no-any-return]
     X = native_table(X)  # scikit-learn reads the names of these columns
@@ -261,6 +265,34 @@ def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatAr
     check_finite(array)
     check_magnitude(array)
     return np.asarray(array)
+
+
+def _sparse_rows(estimator: BaseEstimator, X: Any, *, fitted: bool) -> SparseRows:
+    """Check sparse features by scikit-learn's rules, and return them as finite float64."""
+    if not get_tags(estimator).input_tags.sparse:
+        raise InputTypeError(
+            "X is sparse, but dense features are needed here: reduce X to a few hundred columns, for example with "
+            "TruncatedSVD, or pass X.toarray() if that fits in memory"
+        )
+    matrix = X.matrix if isinstance(X, SparseRows) else X
+    try:
+        matrix = validate_data(
+            estimator, matrix, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, reset=not fitted
+        )
+    except (TypeError, ValueError) as error:
+        remedy = "pass the columns used in fit" if fitted else "pass a sparse matrix of numbers, one row per sample"
+        raise InputError(f"X cannot be read as sparse features ({error}): {remedy}") from None
+    rows = SparseRows.of(matrix)
+    odd = np.flatnonzero(~np.isfinite(rows.matrix.data))
+    if len(odd):
+        row = int(np.searchsorted(rows.matrix.indptr, odd[0], side="right")) - 1
+        column = int(rows.matrix.indices[odd[0]])
+        raise InputError(
+            f"X has {len(odd)} NaN or infinite (inf) value{'s' * (len(odd) > 1)}, the first at row {row}, column "
+            f"{column}: remove those rows or impute them before this call"
+        )
+    check_magnitude(rows.matrix.data)
+    return rows
 
 
 def _has_times(X: Any) -> bool:

@@ -16,7 +16,6 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from sklearn.utils import _safe_indexing
 
 from compshift._checks import check_same_order, check_same_rows
 from compshift._errors import InputError, listing, shown, unknown_name
@@ -47,7 +46,7 @@ def predict_known(
         return list(predict(clf, X))
     results: list[Any] = []
     for rows, part in restricted_parts(clf, known_codes(clf, attributes, len(X))):
-        found = predict(part, _safe_indexing(X, rows))
+        found = predict(part, X[rows])
         results = results or [np.empty((len(X), *array.shape[1:]), dtype=array.dtype) for array in found]
         for result, array in zip(results, found, strict=True):
             result[rows] = array
