@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from compshift._checks import (
     changed_names_error,
     check_finite,
     check_magnitude,
+    check_not_lazy,
     check_same_order,
     check_same_rows,
     check_sample_weight,
@@ -33,8 +34,10 @@ from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.core.columns import (
     Column,
+    as_mapping,
     check_repeats,
     check_value_count,
+    column_values,
     match_columns,
     native_table,
     plain_value,
@@ -241,7 +244,7 @@ def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> Feature
         return _sparse_rows(estimator, X, fitted=fitted)
     if hasattr(estimator, "_check_features"):
         return estimator._check_features(X, fitted=fitted)  # type: ignore[no-any-return]
-    X = native_table(X)  # scikit-learn reads the names of these columns
+    X = native_table(X, "X")  # scikit-learn reads the names of these columns
     check_unmasked(X, "X")
     if _has_times(X):  # scikit-learn would convert them to numbers
         raise _not_numbers(_odd_columns(X), frame=hasattr(X, "columns"), fitted=fitted)
@@ -321,8 +324,8 @@ def _odd_columns(X: Any) -> list[tuple[Any, Any]]:
     """Return the name or index of each column with values that are not numbers, and the first of these values."""
     if hasattr(X, "columns") and hasattr(X, "iloc"):
         columns = [(name, X.iloc[:, position]) for position, name in enumerate(X.columns)]
-    elif hasattr(X, "get_columns"):  # a Polars DataFrame
-        columns = [(column.name, column.to_numpy()) for column in X.get_columns()]
+    elif isinstance(as_mapping(X), Mapping):  # of Polars or Arrow
+        columns = [(name, column_values(column)[0]) for name, column in as_mapping(X).items()]
     else:
         array = np.asarray(X, dtype=object) if isinstance(X, list | tuple) else np.asarray(X)
         if array.ndim == 1:
@@ -396,7 +399,8 @@ def read_labels(
 
 
 def reject_names(values: Any, name: str, n_rows: int) -> None:
-    """Check that ``values`` are labels and not column names."""
+    """Check that ``values`` are labels, and neither column names nor a lazy frame."""
+    check_not_lazy(values, name)
     if isinstance(values, str):
         raise InputError(
             f"{name} is the text {values!r}: pass the values of the column, as in {name}=df[{values!r}] with "

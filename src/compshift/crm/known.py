@@ -20,7 +20,7 @@ import numpy as np
 from compshift._checks import check_same_order, check_same_rows
 from compshift._errors import InputError, listing, shown, unknown_name
 from compshift.core.arrays import FloatArray, IntArray
-from compshift.core.columns import Column, read_columns, without_arrow
+from compshift.core.columns import Column, as_mapping, read_columns
 from compshift.core.groups import GroupSpace
 from compshift.core.posterior import agreement, rows_by_known_values
 from compshift.crm.inputs import prediction_features, reject_names
@@ -93,7 +93,7 @@ def _attribute_columns(space: GroupSpace, n_targets: int, attributes: Any, n_row
     targets, names = space.names[:n_targets], space.names[n_targets:]
     _check_any(targets, names)
     reject_names(attributes, "attributes", n_rows)
-    attributes = without_arrow(attributes)
+    attributes = as_mapping(attributes)
     keys = attributes if isinstance(attributes, Mapping) else getattr(attributes, "columns", None)
     if keys is not None:
         _check_names([str(key) for key in keys], targets, names)
