@@ -59,4 +59,4 @@ def rows() -> Iterator[Row]:
 
 if __name__ == "__main__":
     for row in rows():
-        print(f"{row.what}: {row.figure}, against {row.against}; target {row.target}: {'met' if row.met else 'NOT met'}")
+        print(f"{row.what}: {row.figure}, against {row.against}")

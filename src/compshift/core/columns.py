@@ -201,7 +201,7 @@ def frame_like(frame: Any, table: Any) -> Any:
     columns = {
         name: column.to_numpy() if column.dtype.kind in "biuf" else column.tolist() for name, column in frame.items()
     }
-    return nw.from_dict(columns, backend=_module(table)).to_native()
+    return nw.from_dict(columns, backend=sys.modules[_module(table)]).to_native()
 
 
 def _narwhals_series(values: Any) -> Any:

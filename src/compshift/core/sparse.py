@@ -81,6 +81,10 @@ class SparseRows:
         offset = None if self.offset is None else self.offset.astype(dtype, copy=copy)
         return replace(self, matrix=self.matrix.astype(dtype, copy=copy), offset=offset)
 
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        """Refuse to become an array: NumPy would make one of objects, or a dense copy of everything."""
+        raise TypeError("SparseRows is not an array")
+
     def __add__(self, shift: FloatArray) -> SparseRows:
         return self - (-shift)
 
@@ -88,9 +92,7 @@ class SparseRows:
         return replace(self, offset=shift if self.offset is None else self.offset + shift)
 
     def __mul__(self, factor: float) -> SparseRows:
-        return replace(
-            self, factor=self.factor * factor, offset=None if self.offset is None else self.offset * factor
-        )
+        return replace(self, factor=self.factor * factor, offset=None if self.offset is None else self.offset * factor)
 
     def __truediv__(self, divisor: float) -> SparseRows:
         return self * (1 / divisor)

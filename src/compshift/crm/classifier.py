@@ -12,12 +12,13 @@ from compshift._errors import InputError, unknown_name
 from compshift.core.groups import GroupSpace
 from compshift.core.sparse import SparseRows
 from compshift.crm import io
+from compshift.crm.features import warn_of_unequal_scales
 from compshift.crm.fit import ANCHORS, FitParams, Setting, check_cross_fit, check_offset, fit_crm, fit_streamed
 from compshift.crm.fitted import FittedCRM
 from compshift.crm.inputs import LabelledSamples, is_streamed, restored_on_error, visible_log
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
-from compshift.crm.problem import TRANSFORMS, transformed, transformed_samples, warn_of_unequal_scales
+from compshift.crm.problem import TRANSFORMS, transformed, transformed_samples
 from compshift.crm.streams import read_streamed
 from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
 
@@ -284,7 +285,7 @@ class CRMClassifier(FittedCRM):
         return Setting(params, self.bias, check_offset(self.unseen_offset))
 
     def _check_data(self, data: LabelledSamples) -> None:
-        """Check that the parameters fit the data: missing attributes exclude ``cross_fit``, sparse features an anchor."""
+        """Check the parameters against the data: missing attributes and sparse features exclude some of them."""
         if isinstance(data.X, SparseRows) and self.anchor == "gaussian":
             raise InputError(
                 "anchor='gaussian' needs the covariance of all features, which are too many if X is sparse: use "

@@ -21,6 +21,7 @@ from compshift.core.sparse import SparseRows
 from compshift.crm.classifier import CRMClassifier
 from compshift.crm.combination_kfold import CombinationKFold
 from compshift.crm.expected import EXPECTED_TOL, expected_accuracy, with_gain
+from compshift.crm.features import warn_of_unequal_scales
 from compshift.crm.fit import (
     ANCHORS,
     CROSS_FIT_FOLDS,
@@ -38,7 +39,7 @@ from compshift.crm.inputs import LabelledSamples, check_jobs, restored_on_error,
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
 from compshift.crm.pool_decision import decide_on_pool
-from compshift.crm.problem import TRANSFORMS, transformed, transformed_samples, warn_of_unequal_scales
+from compshift.crm.problem import TRANSFORMS, transformed, transformed_samples
 from compshift.crm.selection import SearchSpace, bias_reliability, choose, cv_results
 from compshift.crm.unlabelled import fit_unlabelled, pool_out_of_fold, read_pool, record_pool
 

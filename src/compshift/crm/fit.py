@@ -109,9 +109,7 @@ class StandardisedRows(NamedTuple):
     seen: GroupTable
 
     @classmethod
-    def of(
-        cls, X: Features, position: IntArray, sample_weight: FloatArray, candidates: Candidates
-    ) -> StandardisedRows:
+    def of(cls, X: Features, position: IntArray, sample_weight: FloatArray, candidates: Candidates) -> StandardisedRows:
         """Standardise samples (n, p). ``position`` (n,) are indices of seen groups; every weight is above 0."""
         features, standard = standardise(X, sample_weight)
         seen = GroupTable.of(candidates.space, candidates.seen_groups)

@@ -1,4 +1,4 @@
-"""Input checks of the estimators: read features as a matrix and labels as codes, and check seeds and numbers of jobs.
+"""Input checks of the estimators: read labels as codes, and check seeds and numbers of jobs.
 
 All arguments of the estimators are checked here; the functions called later rely on types and shapes.
 """
@@ -7,45 +7,35 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from os import PathLike, fspath
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils import check_random_state, get_tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_random_state
 
 from compshift._checks import (
-    changed_names_error,
-    check_finite,
-    check_magnitude,
     check_not_lazy,
     check_same_order,
     check_same_rows,
     check_sample_weight,
-    check_unmasked,
-    unreadable_error,
 )
-from compshift._errors import InputError, InputTypeError, listing
+from compshift._errors import InputError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.core.columns import (
     Column,
-    as_mapping,
     check_repeats,
     check_value_count,
-    column_values,
     match_columns,
-    native_table,
-    plain_value,
     read_columns,
 )
 from compshift.core.groups import GroupSpace, check_space
 from compshift.core.posterior import Pattern, known_patterns
-from compshift.core.sparse import Features, SparseRows, is_sparse
+from compshift.core.sparse import Features
+from compshift.crm.features import training_features
 from compshift.data.feature_store import FeatureStore
 from compshift.metrics.group import correct_rows
 
@@ -197,158 +187,6 @@ def read_training(
     seen_weight = np.bincount(position, weights=weight).astype(np.float64)  # (k,)
     candidates = Candidates.of(labels.space, seen_groups, seen_weight, support)
     return LabelledSamples(X, position, weight, candidates, labels.n_targets, labels.one_dimensional, incomplete, place)
-
-
-def training_features(estimator: BaseEstimator, X: Any) -> Features:
-    """Check training features (n, p), return them as float64, and store their number and names in the estimator."""
-    if isinstance(X, str | PathLike):
-        raise InputError(
-            f"X is {fspath(X)!r}: pass features as an array or DataFrame or, to a CRMClassifier, "
-            f"compshift.data.FeatureStore({fspath(X)!r})"
-        )
-    return feature_matrix(estimator, X, fitted=False)
-
-
-def prediction_features(estimator: BaseEstimator, X: Any) -> Features:
-    """Check features (n, p) for a prediction, with the columns used in ``fit``, and return them as float64."""
-    check_is_fitted(estimator)
-    if isinstance(X, FeatureStore):
-        raise InputError(
-            "X is a FeatureStore, which only fit accepts: pass arrays, for example the blocks of store.blocks(10000)"
-        )
-    if isinstance(X, str | PathLike):
-        remedy = _embedded(estimator) or "pass features as an array or DataFrame with the columns used in fit"
-        raise InputError(f"X is {fspath(X)!r}: {remedy}")
-    return feature_matrix(estimator, X, fitted=True)
-
-
-def _embedded(estimator: BaseEstimator) -> str | None:
-    """Return the remedy for a model that the command line fitted to images or texts; None for any other model."""
-    inputs = getattr(estimator, "inputs_", None) or {}
-    if inputs.get("kind") not in ("images", "text"):
-        return None
-    backbone = inputs.get("backbone")
-    return (
-        f"the model takes features that the backbone {backbone!r} computes from {inputs['kind']}; pass the table to "
-        "`compshift predict`, or compute features with compshift.features.Embedder"
-    )
-
-
-def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> Features:
-    """Check features by scikit-learn's rules, and return them as finite float64.
-
-    Sparse features become ``SparseRows``, if the estimator's tags say that it accepts them. An estimator that also
-    accepts other features, such as categories, reads them by its own method ``_check_features``.
-    """
-    if isinstance(X, SparseRows) or is_sparse(X):
-        return _sparse_rows(estimator, X, fitted=fitted)
-    if hasattr(estimator, "_check_features"):
-        return estimator._check_features(X, fitted=fitted)  # type: ignore[no-any-return]
-    X = native_table(X, "X")  # scikit-learn reads the names of these columns
-    check_unmasked(X, "X")
-    if _has_times(X):  # scikit-learn would convert them to numbers
-        raise _not_numbers(_odd_columns(X), frame=hasattr(X, "columns"), fitted=fitted)
-    try:
-        array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=not fitted)
-    except (TypeError, ValueError, OverflowError) as error:
-        if (changed := changed_names_error(error, fitted=fitted)) is not None:
-            raise changed from None
-        if fitted and "is expecting" in str(error):
-            raise InputError(f"{error}: pass the columns used in fit, in the same order") from None
-        odd = _odd_columns(X) if isinstance(error, ValueError) or hasattr(X, "columns") else []
-        remedy = _embedded(estimator) if fitted and odd else None
-        if remedy is not None:
-            raise InputError(f"X holds {odd[0][1]!r}, which is not a number: {remedy}") from None
-        if odd:
-            raise _not_numbers(odd, frame=hasattr(X, "columns"), fitted=fitted) from None
-        kind = InputTypeError if isinstance(error, TypeError) else InputError
-        raise kind(f"X cannot be read as a matrix of numbers, one row per sample: {error}") from None
-    except RuntimeError:
-        raise unreadable_error(X, "X") from None
-    check_finite(array)
-    check_magnitude(array)
-    return np.asarray(array)
-
-
-def _sparse_rows(estimator: BaseEstimator, X: Any, *, fitted: bool) -> SparseRows:
-    """Check sparse features by scikit-learn's rules, and return them as finite float64."""
-    if not get_tags(estimator).input_tags.sparse:
-        raise InputTypeError(
-            "X is sparse, but dense features are needed here: reduce X to a few hundred columns, for example with "
-            "TruncatedSVD, or pass X.toarray() if that fits in memory"
-        )
-    matrix = X.matrix if isinstance(X, SparseRows) else X
-    try:
-        matrix = validate_data(
-            estimator, matrix, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, reset=not fitted
-        )
-    except (TypeError, ValueError) as error:
-        remedy = "pass the columns used in fit" if fitted else "pass a sparse matrix of numbers, one row per sample"
-        raise InputError(f"X cannot be read as sparse features ({error}): {remedy}") from None
-    rows = SparseRows.of(matrix)
-    odd = np.flatnonzero(~np.isfinite(rows.matrix.data))
-    if len(odd):
-        row = int(np.searchsorted(rows.matrix.indptr, odd[0], side="right")) - 1
-        column = int(rows.matrix.indices[odd[0]])
-        raise InputError(
-            f"X has {len(odd)} NaN or infinite (inf) value{'s' * (len(odd) > 1)}, the first at row {row}, column "
-            f"{column}: remove those rows or impute them before this call"
-        )
-    check_magnitude(rows.matrix.data)
-    return rows
-
-
-def _has_times(X: Any) -> bool:
-    """Return whether an array, or a column of a DataFrame, contains dates or durations."""
-    if getattr(X, "ndim", 0) != 2:
-        return False
-    dtypes = getattr(X, "dtypes", [getattr(X, "dtype", None)])
-    return any(getattr(dtype, "kind", "") in ("m", "M") for dtype in dtypes)
-
-
-def _not_numbers(odd: Sequence[tuple[Any, Any]], *, frame: bool, fitted: bool) -> InputError:
-    """Return the error for feature columns with values that are not numbers."""
-    (first, value), names = odd[0], [name for name, _ in odd]
-    if first is None:
-        return InputError(f"X holds {value!r}, which is not a number: pass a matrix of numbers, one row per sample")
-    remedy = (
-        "encode or drop these columns as you did for fit" if fitted else "encode these columns as numbers or drop them"
-    )
-    if frame and not fitted:
-        remedy += f", as in X=df[features]; pass targets and attributes separately, as in y=df[{first!r}]"
-    where = f"column{'s' * (len(odd) > 1)} {listing(names)}"
-    return InputError(f"X has values that are not numbers in {where} ({value!r} is the first): {remedy}")
-
-
-def _odd_columns(X: Any) -> list[tuple[Any, Any]]:
-    """Return the name or index of each column with values that are not numbers, and the first of these values."""
-    if hasattr(X, "columns") and hasattr(X, "iloc"):
-        columns = [(name, X.iloc[:, position]) for position, name in enumerate(X.columns)]
-    elif isinstance(as_mapping(X), Mapping):  # of Polars or Arrow
-        columns = [(name, column_values(column)[0]) for name, column in as_mapping(X).items()]
-    else:
-        array = np.asarray(X, dtype=object) if isinstance(X, list | tuple) else np.asarray(X)
-        if array.ndim == 1:
-            return [(None, value) for value in _odd_values(array) if isinstance(value, str)]
-        columns = list(enumerate(array.T)) if array.ndim == 2 and array.dtype.kind in "OUSTmM" else []
-    return [(name, value) for name, values in columns for value in _odd_values(np.asarray(values))]
-
-
-def _odd_values(array: Any) -> list[Any]:
-    """Return a list with the first value that is not a number; empty if all values are numbers."""
-    if array.dtype.kind in "biuf" or not len(array):
-        return []
-    if array.dtype.kind in "cmM":  # complex numbers and times
-        return [str(array[0])]
-    import pandas as pd
-
-    for value in array:
-        try:
-            float(value)
-        except (TypeError, ValueError):
-            if np.ndim(value) or not pd.isna(value):  # ``check_finite`` reports missing values
-                return [plain_value(value)]
-    return []
 
 
 def read_labels(

@@ -23,7 +23,8 @@ from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.columns import Column, as_mapping, read_columns
 from compshift.core.groups import GroupSpace
 from compshift.core.posterior import agreement, rows_by_known_values
-from compshift.crm.inputs import prediction_features, reject_names
+from compshift.crm.features import prediction_features
+from compshift.crm.inputs import reject_names
 from compshift.data.dataset import as_known
 
 if TYPE_CHECKING:

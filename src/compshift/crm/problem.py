@@ -42,16 +42,6 @@ ROUNDING = 16 * float(np.finfo(np.float64).eps)
 MAX_EXTENT_RATIO = 1e6
 """Ratio of the extents of two features above which a warning is given."""
 
-MAX_SCALE_RATIO = 30
-"""Largest ratio of the scales of two columns without a warning."""
-
-MAX_UNNAMED_COLUMNS = 64
-"""Largest number of columns of an array without column names whose scales are compared: wider arrays are mostly
-embeddings, in which it is normal that some columns hardly vary."""
-
-SCALED_ROWS = 10_000
-"""Approximate number of samples from which the scales of columns are computed: fewer than twice as many are used."""
-
 MIN_SCALE = 1e-303
 """Smallest root mean square of the features: the weights of smaller features would overflow."""
 
@@ -210,45 +200,6 @@ def _warn_of_unequal_extents(mean: FloatArray, extents: FloatArray) -> None:
             "deviation, and look for outliers",
             stacklevel=2,
         )
-
-
-def unequal_scales(X: Features) -> tuple[int, int, float] | None:
-    """Return the columns of the largest and the smallest scale, and the ratio of these scales; None if that is small.
-
-    The scale of a column is its standard deviation. The scale of a column with two values is half of their distance, so
-    that a rare category does not count as a small scale. Constant columns are ignored.
-    """
-    X = X[:: max(1, len(X) // SCALED_ROWS)]
-    X = X.matrix.toarray() if isinstance(X, SparseRows) else np.asarray(X, dtype=np.float64)
-    X = X / (float(np.abs(X).max()) or 1.0)  # avoids overflow of the squares
-    low, high = X.min(axis=0), X.max(axis=0)
-    scale = np.where(((low == X) | (high == X)).all(axis=0), (high - low) / 2, X.std(axis=0))
-    if not (scale > 0).any():
-        return None
-    small, large = int(np.where(scale > 0, scale, np.inf).argmin()), int(scale.argmax())
-    ratio = float(scale[large] / scale[small])
-    return (large, small, ratio) if ratio > MAX_SCALE_RATIO else None
-
-
-def warn_of_unequal_scales(estimator: Any, X: Features) -> None:
-    """Warn if the ridge acts on only some of the columns, because of their scales.
-
-    There is no warning without a ridge, or for wide arrays without column names. Call only from ``fit`` itself:
-    ``stacklevel`` assumes that depth.
-    """
-    names = getattr(estimator, "feature_names_in_", None)
-    if (names is None and X.shape[1] > MAX_UNNAMED_COLUMNS) or getattr(estimator, "alpha", None) == 0:
-        return
-    found = unequal_scales(X)
-    if found is None or not found[2] < MAX_EXTENT_RATIO:  # ``standard_of`` warns of larger ratios
-        return
-    large, small = (f"column {index}" if names is None else repr(str(names[index])) for index in found[:2])
-    warnings.warn(
-        f"the standard deviation of {large} is {found[2]:.0f} times that of {small}, so the penalty mostly shrinks the "
-        "weights of the latter: standardise the columns, as in make_pipeline(StandardScaler(), CRMClassifierCV()) or "
-        "compshift.table_classifier",
-        stacklevel=3,
-    )
 
 
 @cache

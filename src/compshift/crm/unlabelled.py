@@ -36,6 +36,7 @@ from compshift.core.candidates import Candidates, uniform_log_prior
 from compshift.core.energy import GroupTable, group_expectations, linear_energies
 from compshift.core.sparse import Features, SparseRows, stacked
 from compshift.crm.blocks import ArrayRows, over_blocks
+from compshift.crm.features import feature_matrix
 from compshift.crm.fit import (
     CROSS_FIT_TOL,
     FitParams,
@@ -47,7 +48,7 @@ from compshift.crm.fit import (
     step_two_sums,
     with_out_of_fold,
 )
-from compshift.crm.inputs import LabelledSamples, feature_matrix, is_streamed
+from compshift.crm.inputs import LabelledSamples, is_streamed
 from compshift.crm.model import CRMModel, PoolDecision, PoolUse
 from compshift.crm.problem import ExpectedProblem
 from compshift.crm.solver import Parameters, Solution, solve

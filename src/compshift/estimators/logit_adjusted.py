@@ -21,15 +21,8 @@ from compshift.core.candidates import adjustment_offset, correction_offset
 from compshift.core.columns import read_columns
 from compshift.core.groups import GroupSpace
 from compshift.core.sparse import Features
-from compshift.crm.inputs import (
-    Labels,
-    accuracy,
-    prediction_features,
-    read_labels,
-    restored_on_error,
-    training_features,
-    visible_log,
-)
+from compshift.crm.features import prediction_features, training_features
+from compshift.crm.inputs import Labels, accuracy, read_labels, restored_on_error, visible_log
 from compshift.crm.problem import softmax_curvature, standardise
 from compshift.crm.solver import RiskGradient, solve
 

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_same_order
 from compshift._errors import InputError, an, check_name, listing, shown, unknown_name
-from compshift.core.columns import as_pandas, frame_like, native_table
+from compshift.core.columns import as_pandas, frame_like
 from compshift.crm.boosting import CRMBoostingClassifier
 from compshift.crm.cv import CRMClassifierCV
 from compshift.data.raw_tables import as_times, column_kind
@@ -210,8 +210,8 @@ class TableFeatures(TransformerMixin, BaseEstimator):
             return frame_like(result, X)
         if self._table.categorical and _get_output_config("transform", self)["dense"] == "polars":
             raise InputError(
-                "set_output(transform='polars') is for energies='linear': for boosted energies, categories are numbers, "
-                "which no type of Polars can hold; use set_output(transform='pandas')"
+                "set_output(transform='polars') is for energies='linear': for boosted energies, categories are "
+                "numbers, which no type of Polars can hold; use set_output(transform='pandas')"
             )
         n_levels = {column.name: len(column.levels) for column in self._table.columns}
         for index in self._table.categorical:
