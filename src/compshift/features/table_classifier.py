@@ -206,9 +206,10 @@ class TableFeatures(TransformerMixin, BaseEstimator):
         features = self._table.transform({name: frame[name].reset_index(drop=True) for name in self.columns_})
         names = self._table.feature_names
         result = pd.DataFrame(features, columns=names, index=frame.index)
+        library = _get_output_config("transform", self)["dense"]
         if self.energies == "linear":
-            return frame_like(result, X)
-        if self._table.categorical and _get_output_config("transform", self)["dense"] == "polars":
+            return frame_like(result, X) if library == "default" else result
+        if self._table.categorical and library == "polars":
             raise InputError(
                 "set_output(transform='polars') is for energies='linear': for boosted energies, categories are "
                 "numbers, which no type of Polars can hold; use set_output(transform='pandas')"

@@ -77,8 +77,8 @@ def save(estimator: Any, path: str | PathLike[str]) -> None:
         )
     clf: Any = copy(model)
     inputs, stored = recipe.to_dict(), clf.inputs_ or {}
-    if all(stored.get(name) == inputs.get(name) for name in ("table", "terms")):  # the stored recipe also records how the training table was split
-        inputs = dict(stored)
+    if all(stored.get(name) == inputs.get(name) for name in ("table", "terms")):
+        inputs = dict(stored)  # which also records how the training table was split
     clf.__dict__.pop("feature_names_in_", None)  # the recipe has them
     clf.save(path, inputs=inputs)
 
