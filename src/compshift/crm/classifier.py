@@ -196,13 +196,14 @@ class CRMClassifier(FittedCRM):
 
         Parameters
         ----------
-        X : array, DataFrame (n, p), FeatureStore, or Dask array or DataFrame
-            Features, all finite numbers. A ``compshift.data.FeatureStore`` is read in blocks, once per evaluation of
-            the risk; under torchrun each process reads some of its rows. ``y`` and ``attributes`` are then column names
-            of the store. The partitions of a Dask collection stay with its workers; ``y``, ``attributes`` and
-            ``sample_weight`` must then be Dask collections with the same rows in each partition.
+        X : array, sparse matrix, DataFrame (n, p), FeatureStore, or Dask array or DataFrame
+            Features, all finite numbers, in a NumPy array, a tensor, a sparse matrix of SciPy, which is never made
+            dense, or a table of pandas, Polars or Arrow. A ``compshift.data.FeatureStore`` is read in blocks, once per
+            evaluation of the risk; under torchrun each process reads some of its rows. ``y`` and ``attributes`` are
+            then column names of the store. The partitions of a Dask collection stay with its workers; ``y``,
+            ``attributes`` and ``sample_weight`` must then be Dask collections with the same rows in each partition.
         y : (n,) or (n, t)
-            Classes to predict: one target or several. Text, numbers, booleans or pandas categoricals.
+            Classes to predict: one target or several. Text, numbers, booleans or categories, in an array or a table.
         attributes : (n,) or (n, s), optional
             Further attributes, known only in training. Values may be missing (None, NaN, NA, masked): an incomplete
             sample counts for every seen group that agrees with its known attributes, in proportion to the group's

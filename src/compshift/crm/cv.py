@@ -206,8 +206,8 @@ class CRMClassifierCV(CallbackSupportMixin, CRMClassifier):
 
         Parameters
         ----------
-        X : array or DataFrame (n, p)
-            Features, all finite numbers.
+        X : array, sparse matrix or DataFrame (n, p)
+            Features, all finite numbers, as in ``CRMClassifier.fit``; sparse ones exclude the Gaussian anchor.
         y, attributes, sample_weight, space
             As in ``CRMClassifier.fit``.
         unlabelled : array or DataFrame (N, p), optional

@@ -162,7 +162,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array or DataFrame (n, p)
+        X : array, sparse matrix or DataFrame (n, p)
             Features, all finite numbers.
         y : array (n,)
             Class of each row.
