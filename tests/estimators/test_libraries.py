@@ -107,15 +107,6 @@ def test_pools_known_attributes_and_reports(kind):
         np.testing.assert_allclose(one, other, atol=1e-10)
 
 
-def test_explanations_are_a_frame_of_the_library(kind):
-    X, y, attributes, _ = data(kind)
-    explained = CRMClassifier().fit(X, y, attributes=attributes).explain(X)
-    wanted = {"polars": pl.DataFrame, "arrow": pa.Table}.get(kind, pd.DataFrame)
-    assert type(explained) is wanted
-    plain = CRMClassifier().fit(*data("numpy")[:2], attributes=data("numpy")[2]).explain(NUMBERS)
-    np.testing.assert_allclose(explained["probability"], plain["probability"])
-
-
 MIXED = {
     "size": [2.5 if row % 11 else None for row in range(300)],
     "count": [int(value) if row % 7 else None for row, value in enumerate(CODES[:, 1] * 2 + RNG.integers(0, 2, 300))],
