@@ -33,6 +33,7 @@ MODULES = (
     "report_page",
     "boosting",
     "many_rows",
+    "sparse_text",
     "unlabelled",
     "onnx_latency",
     "gaussian2d",

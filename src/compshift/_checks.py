@@ -143,10 +143,17 @@ def check_no_overflow(values: Any, what: str) -> Any:
 
 def as_array(values: Any, name: str) -> Any:
     """Return values as an array; a tensor that requires a gradient raises an InputError instead of torch's error."""
+    check_not_lazy(values, name)
     try:
         return np.asarray(values)
     except (RuntimeError, TypeError):
         raise unreadable_error(values, name) from None
+
+
+def check_not_lazy(values: Any, name: str) -> None:
+    """Check that a frame of Polars or narwhals is not lazy: such a frame has no rows yet."""
+    if type(values).__name__ == "LazyFrame":
+        raise InputError(f"{name} is a LazyFrame, which has no rows before it is computed: call .collect() first")
 
 
 def changed_names_error(error: Exception, *, fitted: bool) -> InputError | None:

@@ -1,11 +1,12 @@
-from types import SimpleNamespace
-
+import narwhals
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from compshift import GroupSpace, InputError
-from compshift.core.columns import read_columns
+from compshift.core.columns import frame_like, read_columns
 
 
 def values_and_codes(table, **kwargs):
@@ -162,52 +163,87 @@ def test_masked_values_are_missing(values):
     assert values_and_codes(np.ma.masked_array(values)) == ((values[1], values[0]), [1, 0, 1])
 
 
-class PolarsSeries:
-    """The part of a Polars Series that ``read_columns`` uses; Polars itself is not installed everywhere."""
-
-    def __init__(self, name, values):
-        self.name, self.values = name, values
-
-    def null_count(self):
-        return sum(value is None for value in self.values)
-
-    def to_list(self):
-        return list(self.values)
-
-    def to_numpy(self):
-        return np.array(self.values)
-
-    def __array__(self, dtype=None, copy=None):
-        return np.array(self.values, dtype=dtype)
-
-    def __len__(self):
-        return len(self.values)
-
-
-def polars_columns(kind):
-    """Return a Series 'bird', and a table of the columns 'place' and 'size', by a library like Polars."""
-    columns = {"bird": ["owl", "duck"], "place": ["sea", "land"], "size": [2, 1]}
-    if kind == "polars":
-        frame = pytest.importorskip("polars").DataFrame(columns)
-        return frame["bird"], frame.select("place", "size")
-    if kind == "narwhals":
-        frame = pytest.importorskip("narwhals").from_native(pd.DataFrame(columns), eager_only=True)
-        return frame["bird"], frame.select("place", "size")
-    series = {name: PolarsSeries(name, values) for name, values in columns.items()}
-    return series["bird"], SimpleNamespace(
-        get_columns=lambda: [series["place"], series["size"]], columns=[*columns][1:]
-    )
-
-
-@pytest.mark.parametrize("kind", ["imitation", "polars", "narwhals"])
+@pytest.mark.parametrize("kind", ["polars", "narwhals"])
 def test_names_of_polars_are_kept(kind):
-    series, table = polars_columns(kind)
-    (bird,) = read_columns(series, default="y")
+    frame = pl.DataFrame({"bird": ["owl", "duck"], "place": ["sea", "land"], "size": [2, 1]})
+    frame = frame if kind == "polars" else narwhals.from_native(frame)
+    (bird,) = read_columns(frame["bird"], default="y")
     assert (bird.name, bird.named, bird.values, bird.codes.tolist()) == ("bird", True, ("duck", "owl"), [1, 0])
-    assert [column.name for column in read_columns(table, default="a")] == ["place", "size"]
+    assert [column.name for column in read_columns(frame.select("place", "size"), default="a")] == ["place", "size"]
+
+
+LEVELS = ["low", "mid", "high"]
+SIZES = ["high", "low", None, "low"]
+BIG = 2**60 + 1
+AS_COLUMN = {
+    "pandas": lambda values: pd.Series(values),
+    "pandas Arrow": lambda values: pd.Series(pa.array(values), dtype=pd.ArrowDtype(pa.array(values).type)),
+    "polars": pl.Series,
+    "arrow": lambda values: pa.chunked_array([values[:1], values[1:]]),
+    "arrow array": pa.array,
+    "mapping": lambda values: {"z": pl.Series(values)},
+    "record batch": lambda values: pa.record_batch({"z": pa.array(values)}),
+}
+
+
+@pytest.mark.parametrize("kind", AS_COLUMN)
+@pytest.mark.parametrize(
+    ("values", "known", "codes"),
+    [
+        (SIZES, ("high", "low"), [0, 1, -1, 1]),
+        ([3, None, 1], (1, 3), [1, -1, 0]),
+        ([True, None, False], (False, True), [1, -1, 0]),
+        ([0.5, None, float("nan"), 1.5], (0.5, 1.5), [0, -1, -1, 1]),
+    ],
+)
+def test_missing_values_of_every_library(kind, values, known, codes):
+    assert values_and_codes(AS_COLUMN[kind](values), missing=True) == (known, codes)
+
+
+@pytest.mark.parametrize("kind", ["polars", "arrow", "arrow array", "pandas Arrow"])
+def test_large_integers_beside_a_missing_value_stay_exact(kind):
+    assert values_and_codes(AS_COLUMN[kind]([BIG, None]), missing=True) == ((BIG,), [0, -1])
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (pd.Series(pd.Categorical(SIZES, categories=LEVELS)), ("low", "high")),
+        (pl.Series(SIZES, dtype=pl.Enum(LEVELS)), ("low", "high")),
+        (pl.Series(SIZES, dtype=pl.Categorical), ("high", "low")),
+        (pa.DictionaryArray.from_arrays([2, 0, None, 0], LEVELS), ("low", "high")),
+        (pa.chunked_array([pa.array(part).dictionary_encode() for part in (SIZES[:1], SIZES[1:])]), ("high", "low")),
+    ],
+    ids=["pandas", "enum", "categorical", "dictionary", "dictionaries"],
+)
+def test_categories_keep_their_order_where_they_have_one(column, values):
+    codes = [values.index(size) if size else -1 for size in SIZES]
+    assert values_and_codes(column, missing=True) == (values, codes)
+    assert values_and_codes({"z": column}, missing=True) == (values, codes)
+
+
+def test_a_dictionary_of_numbers_is_read():
+    column = pa.chunked_array([pa.array([3, 1, None]).dictionary_encode()])
+    assert values_and_codes(column, missing=True) == ((3, 1), [0, 1, -1])
+
+
+@pytest.mark.parametrize("wrap", [lambda frame: frame, narwhals.from_native], ids=["polars", "narwhals"])
+def test_a_lazy_frame_raises(wrap):
+    with pytest.raises(InputError, match=r"the table is a LazyFrame, .* computed: call .collect\(\) first"):
+        read_columns(wrap(pl.DataFrame({"z": [1]}).lazy()))
+
+
+def test_a_frame_comes_back_in_the_library_of_another():
+    frame = pd.DataFrame({"n": [1.5, 2.0], "s": ["a", "b"], "b": [True, False]}, index=[7, 8])
+    assert frame_like(frame, np.eye(2)) is frame
+    assert frame_like(frame, pd.DataFrame()) is frame
+    assert frame_like(frame, pl.Series([1])) is frame
+    polars, arrow = frame_like(frame, pl.DataFrame({"x": [0, 0]})), frame_like(frame, pa.table({"x": [0, 0]}))
+    assert polars.schema == {"n": pl.Float64, "s": pl.String, "b": pl.Boolean}
+    assert polars.to_dicts() == arrow.to_pylist() == frame.to_dict("records")
 
 
 @pytest.mark.parametrize("name", ["", None])
 def test_a_series_of_polars_without_a_name_gets_the_default(name):
-    (column,) = read_columns(PolarsSeries(name, [1, None, 2]), default="y", missing=True)
+    (column,) = read_columns(pl.Series(name, [1, None, 2]), default="y", missing=True)
     assert (column.name, column.named, column.codes.tolist()) == ("y", False, [0, -1, 1])

@@ -54,8 +54,9 @@ class TestNamesForValues:
     @pytest.mark.parametrize("estimator", ESTIMATORS)
     def test_a_frame_with_labels_among_the_features_raises(self, estimator, df):
         message = (
-            "X has values that are not numbers in columns 'bird', 'place' ('owl' is the first): encode these columns "
-            "as numbers or drop them, as in X=df[features]; pass targets and attributes separately, as in y=df['bird']"
+            "X has values that are not numbers in columns 'bird', 'place' ('owl' is the first): pass targets and "
+            "attributes separately, and encode or drop other columns (compshift.table_classifier encodes them; texts "
+            "become features by TfidfVectorizer in a pipeline, or by `compshift fit --text`)"
         )
         frame = df.sort_values("bird", key=lambda bird: bird != "owl")
         with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
@@ -310,7 +311,7 @@ class TestBadInput:
         with pytest.raises(InputError, match="X has values that are not numbers in columns 0, 1, 2, 3"):
             clf.predict(times)
         with pytest.raises(
-            InputError, match=r"X has values that are not numbers in column 'when' .*encode these columns"
+            InputError, match=r"X has values that are not numbers in column 'when' .*encode or drop other columns"
         ):
             CRMClassifier().fit(pd.DataFrame(X).assign(when=times[:, 0]).rename(columns=str), codes[:, 0])
 

@@ -18,7 +18,8 @@ from compshift import (
 )
 from compshift.core.energy import GroupTable
 from compshift.crm.blocks import ArrayRows
-from compshift.crm.problem import StepOneProblem, _spread, softmax_curvature, standardise, unequal_scales
+from compshift.crm.features import unequal_scales
+from compshift.crm.problem import StepOneProblem, _spread, softmax_curvature, standardise
 from compshift.crm.solver import Parameters, solve
 from tests.estimators.made_data import make_data
 

@@ -105,6 +105,25 @@ def test_tables_of_other_libraries(pipe, convert):
     np.testing.assert_array_equal(pipe.predict_proba(convert(TEST)), pipe.predict_proba(TEST))
 
 
+@pytest.mark.parametrize(("convert", "library"), [(as_arrow, "pyarrow"), (as_polars, "polars")])
+def test_features_for_linear_energies_are_a_frame_of_the_library(convert, library):
+    features = cs.TableFeatures().fit(TABLE)
+    found, expected = features.transform(convert(TEST)), features.transform(TEST)
+    assert type(found).__module__.startswith(library)
+    np.testing.assert_array_equal(found.to_pandas().to_numpy(), expected.to_numpy())
+    assert list(found.to_pandas()) == list(features.get_feature_names_out())
+    as_asked = features.set_output(transform="pandas").transform(convert(TEST))
+    assert type(as_asked) is type(expected)
+
+
+def test_categories_for_boosted_energies_cannot_be_polars():
+    features = cs.TableFeatures("boosted").set_output(transform="polars").fit(TABLE)
+    with pytest.raises(InputError, match=r"set_output\(transform='polars'\) is for energies='linear'"):
+        features.transform(TABLE)
+    found = cs.TableFeatures("linear").set_output(transform="polars").fit(TABLE).transform(TABLE)
+    assert type(found).__module__.startswith("polars")
+
+
 def test_automatic_energies():
     pipe = cs.table_classifier(max_iter=5, n_jobs=1)
     assert (pipe[0].energies, pipe[-1].energies) == ("boosted", "auto")

@@ -7,11 +7,13 @@ import pandas as pd
 import pytest
 from safetensors import safe_open
 from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 import compshift as cs
+from compshift._errors import InputError
 from compshift.cli.main import main
 from tests.cli.test_fit_raw_tables import customers
 
@@ -201,3 +203,26 @@ def test_no_step_is_forgotten(tmp_path):
 def test_other_objects_are_refused(tmp_path, given, sentence):
     with pytest.raises(cs.InputError, match=f"^{sentence}"):
         cs.save(given, tmp_path / "m")
+
+
+TEXTS = [f"{word} {place} call {number % 40}" for number in range(60) for word in ("good", "bad") for place in ("sea",)]
+
+
+def test_a_pipeline_of_words_is_saved_and_loaded(tmp_path, monkeypatch):
+    y, a = np.arange(120) % 2, np.arange(120) // 2 % 3
+    pipe = make_pipeline(TfidfVectorizer(min_df=2, stop_words=["call"]), cs.CRMClassifier())
+    pipe.fit(TEXTS, y, crmclassifier__attributes=a)
+    cs.save(pipe, tmp_path / "words.safetensors")
+    loaded = cs.load(tmp_path / "words.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(TEXTS), pipe.predict_proba(TEXTS))
+    pd.DataFrame({"text": TEXTS}).to_csv(tmp_path / "texts.csv", index=False)
+    assert command(monkeypatch, tmp_path, "predict", "words.safetensors", "texts.csv", "-o", "p.csv") == 0
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["P(y=1)"], pipe.predict_proba(TEXTS)[:, 1])
+
+
+def test_words_with_other_tokens_or_weights_cannot_be_saved(tmp_path):
+    y, a = np.arange(120) % 2, np.arange(120) // 2 % 3
+    for options in ({"ngram_range": (1, 2)}, {"sublinear_tf": True}, {"lowercase": False}, {"use_idf": False}):
+        pipe = make_pipeline(TfidfVectorizer(**options), cs.CRMClassifier()).fit(TEXTS, y, crmclassifier__attributes=a)
+        with pytest.raises(InputError, match=r"the step 'tfidfvectorizer' .* cannot be written to a model file"):
+            cs.save(pipe, tmp_path / "m")

@@ -245,8 +245,9 @@ def fit(
     Columns of a table become features as they are: numbers, text, booleans and dates, with empty cells. The model file
     stores how, and `compshift predict` takes tables with the same columns.
 
-    With --path or --text, --backbone first computes the features, which are kept in --cache. With --unlabelled, the fit
-    also uses rows without labels, in which groups that training lacks may occur.
+    With --path or --text, --backbone first computes the features, which are kept in --cache. With --backbone tfidf, the
+    words of the texts are the features. With --unlabelled, the fit also uses rows without labels, in which groups that
+    training lacks may occur.
     """
     from compshift._progress import on_terminal, show_progress
     from compshift.cli.inputs import (
@@ -262,7 +263,8 @@ def fit(
         warn_of_feature_scales,
     )
     from compshift.cli.model_inputs import pool_rows
-    from compshift.features.recipe import portable_backbone
+    from compshift.data.dataset import TFIDF
+    from compshift.features.recipe import WITHOUT_NETWORK, portable_backbone
     from compshift.report.terminal import print_fit
 
     show_progress(on_terminal())
@@ -338,7 +340,13 @@ def fit(
             assert recipe.table is not None
             categorical = recipe.table.categorical
         else:
-            if unlabelled is not None:  # raise errors about it before features are computed
+            if backbone == TFIDF:
+                given = {"--cache": cache, "--overwrite": overwrite, "--skip-broken": skip_broken}
+                reject_unused(given, f"for networks, not for --backbone {TFIDF}")
+                if energies != "linear":
+                    raise InputError(f"--backbone {TFIDF} is for --energies linear, not for --energies {energies}")
+            if unlabelled is not None and table.recipe().kind not in WITHOUT_NETWORK:
+                # raise errors about it before features are computed
                 pool_rows(unlabelled, output, table.recipe().to_dict(), table.for_pool())
             data, recipe = table_features(table, source, cache_folder, embed)
         pool = None

@@ -20,7 +20,7 @@ from compshift._errors import InputError, listing, unknown_name
 from compshift._files import check_apart, check_target, ending, is_parquet
 from compshift.cli.options import names, read_shares, reject_unused
 from compshift.data.benchmarks import MODULES, benchmark
-from compshift.data.dataset import DEFAULT_BACKBONES
+from compshift.data.dataset import DEFAULT_BACKBONES, TFIDF
 from compshift.data.feature_files import holds_features
 from compshift.data.shards import read_manifest
 from compshift.data.splits import SPLITS
@@ -118,6 +118,11 @@ class TableOptions:
         kind = "images" if self.path is not None else "text"
         columns = (self.path,) if self.path is not None else tuple(names(str(self.text), "--text"))
         name = self.backbone or DEFAULT_BACKBONES[kind]
+        if kind == "text" and name == TFIDF:
+            reject_unused({"--weights": self.weights}, f"for networks, not for --backbone {TFIDF}")
+            if len(columns) > 1:
+                raise InputError(f"--backbone {TFIDF} takes one column of texts, but --text names {len(columns)}")
+            return Recipe(TFIDF, columns)
         return Recipe(kind, columns, str(Path(name).resolve()) if Path(name).is_dir() else name)
 
     def split_rule(self) -> str | dict[str, float] | None:
@@ -223,7 +228,7 @@ def feature_origin(source: Path) -> dict[str, Any] | None:
 
 def warn_of_scales(X: Any, columns: Sequence[str], remedy: str = ", or pass a smaller --alpha") -> None:
     """Print a warning if the scales of the columns differ so much that the ridge penalty acts on only some of them."""
-    from compshift.crm.problem import unequal_scales
+    from compshift.crm.features import unequal_scales
 
     found = unequal_scales(X)
     if found is not None:
@@ -238,7 +243,7 @@ def warn_of_scales(X: Any, columns: Sequence[str], remedy: str = ", or pass a sm
 
 def warn_of_feature_scales(X: Any) -> None:
     """Warn as ``warn_of_scales`` does of a feature file, unless it is wide, as embeddings are."""
-    from compshift.crm.problem import MAX_UNNAMED_COLUMNS
+    from compshift.crm.features import MAX_UNNAMED_COLUMNS
 
     if X.shape[1] <= MAX_UNNAMED_COLUMNS:
         warn_of_scales(X, [f"f{column}" for column in range(X.shape[1])])
@@ -248,8 +253,8 @@ def require_torch() -> None:
     """Raise an InputError that says what to install if PyTorch is missing."""
     if importlib.util.find_spec("torch") is None:
         raise InputError(
-            "PyTorch is not installed, but this command needs it: install compshift[torch], compshift[weights] or "
-            "compshift[hf]"
+            "PyTorch is not installed, but this command needs it: pip install 'compshift[weights]' (with networks for "
+            "images and texts), 'compshift[hf]' or 'compshift[torch]'"
         )
 
 
@@ -288,6 +293,8 @@ def table_features(table: TableOptions, source: Path, cache: Path, embed: Embed)
     if recipe.kind == "features":
         warn_of_scales(data.X, recipe.columns)
         return data, recipe
+    if recipe.kind == TFIDF:
+        return recipe.fitted(data, split_part(data, table.split, "train")[0])
     return embed(cache, data, recipe)
 
 

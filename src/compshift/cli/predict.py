@@ -228,12 +228,15 @@ def _compared_with(
 ) -> Comparison:
     """Compare methods that are fitted to ``train`` and scored on ``test``, on the same features as the model."""
     from compshift.cli.compare import compared
+    from compshift.core.sparse import SparseRows
     from compshift.features.recipe import Recipe
 
     targets = list(loaded.clf.targets_.names)
     nuisances = [name for name in loaded.clf.space_.names if name not in targets]
     if not nuisances:
         raise InputError("--compare is for models with attributes beside the target, which define groups: leave it out")
+    if isinstance(train.X, SparseRows):
+        raise InputError("--compare needs dense features, but the model takes the words of texts: leave it out")
     recipe = None if loaded.inputs is None or "kind" not in loaded.inputs else Recipe.from_dict(loaded.inputs)
     categorical = [] if recipe is None or recipe.table is None else recipe.table.categorical
     chosen = None if methods is None else names(methods, "--methods")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import as_array, check_list, mask_of
+from compshift._checks import as_array, check_list, check_not_lazy, mask_of
 from compshift._errors import InputError, listing, shown
 from compshift.core.arrays import IntArray
 
@@ -75,7 +75,7 @@ def named_columns(table: Any, names: Sequence[str]) -> list[Column]:
 
     A DataFrame or mapping is read by name and may have other columns too; anything else is read by position.
     """
-    table = without_arrow(native_table(table))
+    table = as_mapping(table)
     keys = table if isinstance(table, Mapping) else getattr(table, "columns", None)
     if keys is not None:
         by_name = {str(key): key for key in keys}
@@ -127,17 +127,16 @@ def _split(table: Any) -> list[tuple[str | None, Any]]:
     """Return (name or None, values) of every column of the table."""
     if hasattr(table, "columns") and hasattr(table, "iloc"):  # a pandas DataFrame
         return [(str(name), table.iloc[:, position]) for position, name in enumerate(table.columns)]
-    table = without_arrow(table)
-    if hasattr(table, "get_columns"):  # a Polars DataFrame
-        return [_polars_series(column) for column in table.get_columns()]
-    if hasattr(table, "null_count") and hasattr(table, "to_list"):  # a Polars Series
-        return [_polars_series(table)]
     if hasattr(table, "iloc"):  # a pandas Series
         return [(None if table.name is None else str(table.name), table)]
+    table = as_mapping(table)
     if isinstance(table, Mapping):
         return [(str(name), values) for name, values in table.items()]
     if hasattr(table, "categories"):  # a pandas Categorical
         return [(None, table)]
+    series = _narwhals_series(table)
+    if series is not None:
+        return [(str(series.name) if series.name else None, table)]
     if isinstance(table, str):
         raise InputError(f"the attribute values are the text {table!r}: pass a table with one row per sample")
     array = table if isinstance(table, np.ndarray) else _from_sequence(table)
@@ -151,30 +150,71 @@ def _split(table: Any) -> list[tuple[str | None, Any]]:
     return [(None, array[:, position]) for position in range(array.shape[1])]
 
 
-def _polars_series(series: Any) -> tuple[str | None, Any]:
-    """Return the name of a Polars Series, None if it has none, and its values."""
-    values = series.to_list() if series.null_count() else series.to_numpy()
-    return (str(series.name) if series.name else None), values
+def native_table(table: Any, name: str = "the table") -> Any:
+    """Return the pandas, Polars or Arrow object inside a narwhals one, and anything else unchanged.
+
+    The error for a lazy frame calls it ``name``.
+    """
+    check_not_lazy(table, name)
+    return table.to_native() if _module(table) == "narwhals" else table
 
 
-def native_table(table: Any) -> Any:
-    """Return the pandas, Polars or Arrow object inside a narwhals one, and anything else unchanged."""
-    return table.to_native() if type(table).__module__.split(".")[0] == "narwhals" else table
+def _module(table: Any) -> str:
+    """Return the name of the package that defines the type of an object."""
+    return type(table).__module__.split(".")[0]
 
 
-def is_arrow(table: Any) -> bool:
-    """Return whether an object is an Arrow table, without importing Arrow."""
-    return hasattr(table, "column_names") and hasattr(table, "itercolumns")
+def _is_foreign(table: Any) -> bool:
+    """Return whether an object is of Polars or Arrow, without importing them."""
+    return _module(table) in ("polars", "pyarrow")
 
 
-def without_arrow(table: Any) -> Any:
-    """Convert an Arrow table to a mapping from names to columns; return anything else unchanged."""
-    if not is_arrow(table):
+def as_mapping(table: Any) -> Any:
+    """Convert a frame of Polars or Arrow to a mapping from names to its columns; return anything else unchanged."""
+    table = native_table(table)
+    if not _is_foreign(table):
         return table
-    names = list(table.column_names)
+    names = list(getattr(table, "column_names", None) or getattr(table, "columns", None) or ())
+    if not names or not hasattr(table, "select"):
+        return table  # a single column
     if len(set(names)) < len(names):
         raise InputError(f"the table has columns of the same name ({listing(names)}): rename all but one")
-    return {name: column.to_pandas() for name, column in zip(names, table.itercolumns(), strict=True)}
+    return {name: table[name] for name in names}
+
+
+def as_pandas(table: Any, name: str = "X") -> Any:
+    """Convert a frame of Polars or Arrow to a pandas DataFrame; return anything else unchanged."""
+    table = native_table(table, name)
+    return table.to_pandas() if _is_foreign(table) and hasattr(table, "to_pandas") else table
+
+
+def frame_like(frame: Any, table: Any) -> Any:
+    """Convert a pandas DataFrame of numbers, text and booleans to a frame of the library of ``table``.
+
+    It stays as it is unless ``table`` is a frame of Polars or Arrow.
+    """
+    table = native_table(table)
+    if not _is_foreign(table) or not hasattr(table, "select"):
+        return frame
+    import narwhals as nw
+
+    columns = {
+        name: column.to_numpy() if column.dtype.kind in "biuf" else column.tolist() for name, column in frame.items()
+    }
+    return nw.from_dict(columns, backend=sys.modules[_module(table)]).to_native()
+
+
+def _narwhals_series(values: Any) -> Any:
+    """Return a column of Polars or Arrow as a narwhals Series, which reads both alike; None for anything else."""
+    if not _is_foreign(values):
+        return None
+    import narwhals as nw
+
+    if _module(values) == "pyarrow":
+        if not hasattr(values, "chunks"):  # an Array
+            values = sys.modules["pyarrow"].chunked_array([values])
+        values = values.unify_dictionaries()
+    return nw.from_native(values, series_only=True)
 
 
 def _from_sequence(table: Any) -> Any:
@@ -189,7 +229,7 @@ def _from_sequence(table: Any) -> Any:
 
 def _column(name: str, values: Any, *, named: bool, missing: bool) -> Column:
     """Return the distinct values and codes of one column."""
-    array = _as_array(values)
+    array, categories = column_values(values)
     if array.ndim != 1:
         raise InputError(f"attribute {name!r} holds {array.ndim}-dimensional values: pass one value per row")
     absent = missing_values(array)
@@ -207,26 +247,53 @@ def _column(name: str, values: Any, *, named: bool, missing: bool) -> Column:
         known = _infer(name, known)
     if absent.any() and known.dtype.kind == "f":
         known = _integers_if_whole(known)
-    categories = getattr(getattr(values, "cat", values), "categories", None)
     distinct, codes[~absent] = _distinct(name, known, categories)
     return Column(name, distinct, codes, named)
 
 
-def _as_array(values: Any) -> Any:
-    """Convert a column to an array, with dtype object where a common type would change some values."""
+def column_values(values: Any) -> tuple[Any, Sequence[Hashable] | None]:
+    """Convert a column to an array, and return its categories in order, or None if their order means nothing.
+
+    The array has dtype object where a common type would change some values, and None where a value is missing.
+    """
+    series = _narwhals_series(values)
+    if series is not None:
+        return _series_values(series)
     categorical = getattr(values, "cat", values)
     if hasattr(categorical, "categories"):
-        return np.array([*categorical.categories, None], dtype=object)[np.asarray(categorical.codes)]
+        categories = list(categorical.categories)
+        return np.array([*categories, None], dtype=object)[np.asarray(categorical.codes)], categories
     if isinstance(values, list | tuple):
-        return np.array(values, dtype=object)
+        return np.array(values, dtype=object), None
+    if hasattr(getattr(values, "dtype", None), "pyarrow_dtype"):  # NumPy would round integers beside missing values
+        values = values.astype(object)
     array = as_array(values, "a table of attribute values")
     if array.dtype.kind == "T":  # NumPy's StringDType
-        return array.astype(object)
+        return array.astype(object), None
     mask = mask_of(values)
     if mask is not None:
         array = array.astype(object)
         array[mask] = None
-    return array
+    return array, None
+
+
+def _series_values(series: Any) -> tuple[Any, Sequence[Hashable] | None]:
+    """Return the values and the categories of a narwhals Series, as ``column_values`` does.
+
+    The categories of an Enum or an Arrow dictionary have an order. A Categorical of Polars has none of its own.
+    """
+    import narwhals as nw
+
+    categories = None
+    if isinstance(series.dtype, nw.Enum):
+        categories = list(series.dtype.categories)
+    elif series.dtype == nw.Categorical and series.implementation.is_pyarrow() and len(series):
+        categories = series.to_native().chunk(0).dictionary.to_pylist()
+    if series.dtype in (nw.Categorical, nw.Enum) or series.null_count():
+        array = np.empty(len(series), dtype=object)
+        array[:] = series.to_list()
+        return array, categories
+    return series.to_numpy(), None
 
 
 def missing_values(array: Any) -> Any:

@@ -37,6 +37,7 @@ from compshift.core.arrays import (
     weighted_sum,
 )
 from compshift.core.groups import GroupSpace, distinct_codes, one_hot_rows
+from compshift.core.sparse import SparseRows
 
 WIDE = 16
 """Average number of values per attribute above which indexing energies is faster than a one-hot matrix product."""
@@ -46,11 +47,13 @@ EXP_COST = 50
 
 
 def linear_energies(features: Array, weight: Array) -> Array:
-    """Return the linear energies (n, D) of features (n, p) under the weights (D, p).
+    """Return the linear energies (n, D) of features (n, p), an array or ``SparseRows``, under the weights (D, p).
 
-    Each column of the result is contiguous in memory, which makes sums over samples fastest.
+    They have the type of the features. Each column is contiguous in memory, which makes sums over samples fastest.
     """
-    return namespace(features, weight).matmul(weight, features.T).T
+    if isinstance(features, SparseRows):
+        return np.asfortranarray(features @ weight.T.astype(features.dtype, copy=False))
+    return namespace(features).matmul(like(weight, features), features.T).T
 
 
 def group_energies(energies: Array, space: GroupSpace, codes: IntArray) -> Array:

@@ -23,6 +23,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.sparse import Features
 from compshift.distributed import ALONE, Collective
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ MIN_SINGLE_PRECISION_CELLS = 1 << 18
 class Block(NamedTuple):
     """Features, groups and weights of consecutive samples."""
 
-    features: Any  # (b, p) of any floating-point type
+    features: Features  # (b, p) of any floating-point type
     position: Any  # (b,) index of each sample's seen group, or (b, D) expected codes; None if not needed
     weight: Any  # (b,) above 0; None if every sample has weight 1
 
@@ -77,7 +78,7 @@ class SummableRows(Protocol):
 class ArrayRows:
     """Samples in memory. The blocks, and so the rounding of the sums, do not depend on the number of threads."""
 
-    features: FloatArray  # (n, p); float32 in the single-precision copy
+    features: Features  # (n, p); float32 in the single-precision copy
     position: IntArray | FloatArray  # (n,) index of each sample's seen group, or (n, D) expected codes
     weight: FloatArray  # (n,)
     block_rows: int = 0  # target samples per block, if above BLOCK_ROWS: large if merging contributions is expensive

@@ -253,7 +253,7 @@ class CRMBoostingClassifier(CallbackSupportMixin, FittedCRM):
         return Setting(FitParams(0.0), self.bias, check_offset(self.unseen_offset))
 
     def _check_features(self, X: Any, *, fitted: bool) -> FloatArray:
-        """Read features of mixed kinds; ``crm.inputs.feature_matrix`` calls this method if an estimator has it."""
+        """Read features of mixed kinds; ``crm.features.feature_matrix`` calls this method if an estimator has it."""
         features, columns = mixed_features(self, X, self._columns if fitted else None, self.categorical_features)
         if not fitted:
             self._columns = columns

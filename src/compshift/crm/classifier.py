@@ -10,13 +10,15 @@ from sklearn.utils.validation import check_is_fitted
 from compshift._checks import check_count, check_positive
 from compshift._errors import InputError, unknown_name
 from compshift.core.groups import GroupSpace
+from compshift.core.sparse import SparseRows
 from compshift.crm import io
+from compshift.crm.features import warn_of_unequal_scales
 from compshift.crm.fit import ANCHORS, FitParams, Setting, check_cross_fit, check_offset, fit_crm, fit_streamed
 from compshift.crm.fitted import FittedCRM
 from compshift.crm.inputs import LabelledSamples, is_streamed, restored_on_error, visible_log
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
-from compshift.crm.problem import TRANSFORMS, transformed, transformed_samples, warn_of_unequal_scales
+from compshift.crm.problem import TRANSFORMS, transformed, transformed_samples
 from compshift.crm.streams import read_streamed
 from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
 
@@ -194,13 +196,14 @@ class CRMClassifier(FittedCRM):
 
         Parameters
         ----------
-        X : array, DataFrame (n, p), FeatureStore, or Dask array or DataFrame
-            Features, all finite numbers. A ``compshift.data.FeatureStore`` is read in blocks, once per evaluation of
-            the risk; under torchrun each process reads some of its rows. ``y`` and ``attributes`` are then column names
-            of the store. The partitions of a Dask collection stay with its workers; ``y``, ``attributes`` and
-            ``sample_weight`` must then be Dask collections with the same rows in each partition.
+        X : array, sparse matrix, DataFrame (n, p), FeatureStore, or Dask array or DataFrame
+            Features, all finite numbers, in a NumPy array, a tensor, a sparse matrix of SciPy, which is never made
+            dense, or a table of pandas, Polars or Arrow. A ``compshift.data.FeatureStore`` is read in blocks, once per
+            evaluation of the risk; under torchrun each process reads some of its rows. ``y`` and ``attributes`` are
+            then column names of the store. The partitions of a Dask collection stay with its workers; ``y``,
+            ``attributes`` and ``sample_weight`` must then be Dask collections with the same rows in each partition.
         y : (n,) or (n, t)
-            Classes to predict: one target or several. Text, numbers, booleans or pandas categoricals.
+            Classes to predict: one target or several. Text, numbers, booleans or categories, in an array or a table.
         attributes : (n,) or (n, s), optional
             Further attributes, known only in training. Values may be missing (None, NaN, NA, masked): an incomplete
             sample counts for every seen group that agrees with its known attributes, in proportion to the group's
@@ -241,7 +244,7 @@ class CRMClassifier(FittedCRM):
                     del self.feature_names_in_
             else:
                 data = self._read(X, y, attributes, sample_weight, space, missing=True)
-                self._check_incomplete(data)
+                self._check_data(data)
                 warn_of_unequal_scales(self, data.X)
                 data = transformed_samples(data, setting.params.feature_transform)
                 incomplete = data.incomplete is not None
@@ -282,13 +285,23 @@ class CRMClassifier(FittedCRM):
         params = FitParams(alpha, self.anchor, check_cross_fit(self.cross_fit), self.feature_transform)
         return Setting(params, self.bias, check_offset(self.unseen_offset))
 
-    def _check_incomplete(self, data: LabelledSamples) -> None:
-        """Check that attributes are not missing if ``cross_fit`` is set."""
+    def _check_data(self, data: LabelledSamples) -> None:
+        """Check the parameters against the data: missing attributes and sparse features exclude some of them."""
+        if isinstance(data.X, SparseRows) and self.anchor == "gaussian":
+            raise InputError(
+                "anchor='gaussian' needs the covariance of all features, which are too many if X is sparse: use "
+                "anchor='zero', or reduce X to a few hundred columns, for example with TruncatedSVD"
+            )
         if data.incomplete is not None and self.cross_fit:
             raise InputError(
                 f"cross_fit={self.cross_fit!r} cannot be used if attributes are missing in some rows: use "
                 "cross_fit=False, or leave out the rows with missing attributes"
             )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _adopt(self, model: CRMModel, setting: Setting, n_targets: int, one_dimensional: bool) -> None:
         super()._adopt(model, setting, n_targets, one_dimensional)

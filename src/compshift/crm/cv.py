@@ -17,9 +17,11 @@ from compshift._progress import CallbackSupportMixin, reported_to_callbacks
 from compshift.core.arrays import IntArray
 from compshift.core.folds import combination_folds
 from compshift.core.groups import GroupSpace
+from compshift.core.sparse import SparseRows
 from compshift.crm.classifier import CRMClassifier
 from compshift.crm.combination_kfold import CombinationKFold
 from compshift.crm.expected import EXPECTED_TOL, expected_accuracy, with_gain
+from compshift.crm.features import warn_of_unequal_scales
 from compshift.crm.fit import (
     ANCHORS,
     CROSS_FIT_FOLDS,
@@ -37,7 +39,7 @@ from compshift.crm.inputs import LabelledSamples, check_jobs, restored_on_error,
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
 from compshift.crm.pool_decision import decide_on_pool
-from compshift.crm.problem import TRANSFORMS, transformed, transformed_samples, warn_of_unequal_scales
+from compshift.crm.problem import TRANSFORMS, transformed, transformed_samples
 from compshift.crm.selection import SearchSpace, bias_reliability, choose, cv_results
 from compshift.crm.unlabelled import fit_unlabelled, pool_out_of_fold, read_pool, record_pool
 
@@ -204,8 +206,8 @@ class CRMClassifierCV(CallbackSupportMixin, CRMClassifier):
 
         Parameters
         ----------
-        X : array or DataFrame (n, p)
-            Features, all finite numbers.
+        X : array, sparse matrix or DataFrame (n, p)
+            Features, all finite numbers, as in ``CRMClassifier.fit``; sparse ones exclude the Gaussian anchor.
         y, attributes, sample_weight, space
             As in ``CRMClassifier.fit``.
         unlabelled : array or DataFrame (N, p), optional
@@ -226,12 +228,14 @@ class CRMClassifierCV(CallbackSupportMixin, CRMClassifier):
         scoring = check_scoring(self.scoring)
         with reported_to_callbacks(self), restored_on_error(self), visible_log(self.verbose):
             raw = self._read(X, y, attributes, sample_weight, space, missing=True)
-            self._check_incomplete(raw)
+            self._check_data(raw)
             warn_of_unequal_scales(self, raw.X)
             incomplete = raw.incomplete is not None
             pool = None if unlabelled is None else read_pool(self, unlabelled, incomplete=incomplete)
             fold = self._group_folds(raw, seed)
             search = self._search_space()
+            if isinstance(raw.X, SparseRows):
+                search = search._replace(anchors=("zero",))
             choice = choose(raw, search, fold, self.prior, scoring, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
             setting, transform = choice.setting, choice.setting.params.feature_transform
             data = transformed_samples(raw, transform)

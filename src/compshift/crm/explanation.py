@@ -23,10 +23,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_count
 from compshift._errors import InputError, listing, shown
-from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.arrays import BoolArray, FloatArray, IntArray, row_blocks
 from compshift.core.columns import plain_value
 from compshift.core.groups import GroupSpace
 from compshift.core.posterior import group_log_posterior
+from compshift.core.sparse import Features, SparseRows
 from compshift.crm.known import predict_known
 from compshift.crm.linear_columns import LinearColumns
 from compshift.crm.model import CRMModel
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 3
 """Maximum number of samples that the text of an explanation shows."""
+
+MAX_DENSE_CELLS = 1 << 26
+"""Largest number of sparse features (samples × features) that are made dense to compute their contributions."""
 
 SHOWN_FEATURES = 3
 """Number of features that the text of an explanation shows for each attribute."""
@@ -89,7 +93,7 @@ class Explanation:
     prior: FloatArray
     feature_names: Sequence[str]
     _model: CRMModel
-    _X: FloatArray  # (n, p) checked features
+    _X: Features  # (n, p) checked features
     _categories: Sequence[tuple[Any, ...] | None] | None  # values of categorical columns, which X has as numbers
     _index: Any  # row labels (n,), or None
 
@@ -227,9 +231,12 @@ class Explanation:
         """
         if not self._is_linear:
             return None
-        every = np.arange(len(self))
-        found = sum(self._contributions(attribute, every) for attribute in range(len(self.space.names)))
-        return [_listed(self.feature_names, row, check_count(top, "top")) for row in np.asarray(found)]
+        found: list[str] = []
+        for block in row_blocks(len(self), self._X.shape[1], MAX_DENSE_CELLS // 8):
+            rows = np.arange(len(self))[block]
+            total = sum(self._contributions(attribute, rows) for attribute in range(len(self.space.names)))
+            found += [_listed(self.feature_names, row, check_count(top, "top")) for row in np.asarray(total)]
+        return found
 
     def __str__(self) -> str:
         lines = [f"{len(self)} prediction{'s' * (len(self) != 1)}, with the terms of the log-odds in nats"]
@@ -297,7 +304,7 @@ class Explanation:
         model, start = self._model, self.space.offsets[attribute]
         own, other = self.groups[rows, attribute], self.rivals[rows, attribute]
         other = np.where(other < 0, own, other)
-        centred = model.energy_features(self._X[rows]) - model.feature_mean  # (r, q)
+        centred = model.energy_features(self._dense(rows)) - model.feature_mean  # (r, q)
         found = (model.coef[start + other] - model.coef[start + own]) * centred  # (r, q)
         if not isinstance(model.basis, LinearColumns):
             return np.asarray(found)
@@ -305,9 +312,20 @@ class Explanation:
         np.add.at(totals, model.basis.column, found.T)
         return totals.T
 
+    def _dense(self, rows: IntArray) -> FloatArray:
+        """Return the features of some samples, (r, p), as a dense array."""
+        if not isinstance(self._X, SparseRows):
+            return self._X[rows]
+        if len(rows) * self._X.shape[1] > MAX_DENSE_CELLS:
+            raise InputError(
+                f"contributions of {self._X.shape[1]} sparse features in {len(rows)} samples do not fit into memory: "
+                "explain fewer samples, or use to_frame() for the term of each attribute"
+            )
+        return np.asarray(self._X[rows].matrix.toarray())
+
     def _values(self, rows: IntArray, order: IntArray) -> Any:
         """Return the values, in X, of the features (r, k) listed in ``order``, for the samples ``rows``, (r · k,)."""
-        values = np.take_along_axis(self._X[rows], order, axis=1)
+        values = np.take_along_axis(self._dense(rows), order, axis=1)
         found = values if self._categories is None else values.astype(object)
         for column, categories in enumerate(self._categories or ()):
             if categories is not None:
@@ -353,7 +371,7 @@ def explain(clf: FittedCRM, X: Any, attributes: Any, rival: Any) -> Explanation:
         _X=features,
         feature_names=[str(name) for name in names],
         _categories=None if columns is None else columns.categories,
-        _index=X.index if hasattr(X, "index") and hasattr(X, "columns") else None,
+        _index=X.index if hasattr(X, "iloc") and hasattr(X, "columns") else None,
     )
 
 

@@ -34,6 +34,7 @@ from compshift.core.bias import (
 from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable, linear_energies, log_evidence
 from compshift.core.folds import row_folds
+from compshift.core.sparse import Features
 from compshift.crm.blocks import ArrayRows, Block, SummableRows, Sums, in_threads, one_thread_for_numpy
 from compshift.crm.gaussian import gaussian_energies
 from compshift.crm.inputs import LabelledSamples
@@ -101,16 +102,14 @@ def check_offset(offset: Any, *, auto: bool = False) -> float:
 class StandardisedRows(NamedTuple):
     """Training samples in memory, with standardised features."""
 
-    features: FloatArray  # (n, p)
+    features: Features  # (n, p)
     standard: Standard  # centre and scale of the original features
     position: IntArray  # (n,) index of each sample's seen group
     weight: FloatArray  # (n,) summing to 1
     seen: GroupTable
 
     @classmethod
-    def of(
-        cls, X: FloatArray, position: IntArray, sample_weight: FloatArray, candidates: Candidates
-    ) -> StandardisedRows:
+    def of(cls, X: Features, position: IntArray, sample_weight: FloatArray, candidates: Candidates) -> StandardisedRows:
         """Standardise samples (n, p). ``position`` (n,) are indices of seen groups; every weight is above 0."""
         features, standard = standardise(X, sample_weight)
         seen = GroupTable.of(candidates.space, candidates.seen_groups)
@@ -169,7 +168,7 @@ class StepOne(NamedTuple):
     def energies(self) -> FloatArray:
         """Energies (n, D) of samples in memory."""
         assert isinstance(self.rows, ArrayRows)
-        return self.rows.features
+        return self.rows.features  # type: ignore[no-any-return]
 
 
 def fit_crm(data: LabelledSamples, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:

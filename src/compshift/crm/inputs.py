@@ -1,4 +1,4 @@
-"""Input checks of the estimators: read features as a matrix and labels as codes, and check seeds and numbers of jobs.
+"""Input checks of the estimators: read labels as codes, and check seeds and numbers of jobs.
 
 All arguments of the estimators are checked here; the functions called later rely on types and shapes.
 """
@@ -9,26 +9,20 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from os import PathLike, fspath
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils import _safe_indexing, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_random_state
 
 from compshift._checks import (
-    changed_names_error,
-    check_finite,
-    check_magnitude,
+    check_not_lazy,
     check_same_order,
     check_same_rows,
     check_sample_weight,
-    check_unmasked,
-    unreadable_error,
 )
-from compshift._errors import InputError, InputTypeError, listing
+from compshift._errors import InputError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.core.columns import (
@@ -36,12 +30,12 @@ from compshift.core.columns import (
     check_repeats,
     check_value_count,
     match_columns,
-    native_table,
-    plain_value,
     read_columns,
 )
 from compshift.core.groups import GroupSpace, check_space
 from compshift.core.posterior import Pattern, known_patterns
+from compshift.core.sparse import Features
+from compshift.crm.features import training_features
 from compshift.data.feature_store import FeatureStore
 from compshift.metrics.group import correct_rows
 
@@ -137,7 +131,7 @@ class Labels(NamedTuple):
 class Incomplete(NamedTuple):
     """Training samples in which attributes are missing."""
 
-    X: FloatArray  # (i, p)
+    X: Features  # (i, p)
     sample_weight: FloatArray  # (i,) all above 0
     patterns: tuple[Pattern, ...]  # samples by known attribute values
 
@@ -145,7 +139,7 @@ class Incomplete(NamedTuple):
 class LabelledSamples(NamedTuple):
     """Training samples as arrays, and the candidate groups."""
 
-    X: FloatArray  # (n, p)
+    X: Features  # (n, p)
     position: IntArray  # (n,) index of each sample's seen group
     sample_weight: FloatArray  # (n,) all above 0
     candidates: Candidates
@@ -177,7 +171,7 @@ def read_training(
     keep = weight > 0
     labels = read_labels(y, attributes, space, keep, stacklevel=5, missing=missing)
     if not keep.all():
-        X, weight = _safe_indexing(X, np.flatnonzero(keep)), weight[keep]
+        X, weight = X[np.flatnonzero(keep)], weight[keep]
     complete = (labels.codes >= 0).all(axis=1)
     place = None
     if len(X) < len(keep) or not complete.all():
@@ -193,127 +187,6 @@ def read_training(
     seen_weight = np.bincount(position, weights=weight).astype(np.float64)  # (k,)
     candidates = Candidates.of(labels.space, seen_groups, seen_weight, support)
     return LabelledSamples(X, position, weight, candidates, labels.n_targets, labels.one_dimensional, incomplete, place)
-
-
-def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
-    """Check training features (n, p), return them as float64, and store their number and names in the estimator."""
-    if isinstance(X, str | PathLike):
-        raise InputError(
-            f"X is {fspath(X)!r}: pass features as an array or DataFrame or, to a CRMClassifier, "
-            f"compshift.data.FeatureStore({fspath(X)!r})"
-        )
-    return feature_matrix(estimator, X, fitted=False)
-
-
-def prediction_features(estimator: BaseEstimator, X: Any) -> FloatArray:
-    """Check features (n, p) for a prediction, with the columns used in ``fit``, and return them as float64."""
-    check_is_fitted(estimator)
-    if isinstance(X, FeatureStore):
-        raise InputError(
-            "X is a FeatureStore, which only fit accepts: pass arrays, for example the blocks of store.blocks(10000)"
-        )
-    if isinstance(X, str | PathLike):
-        remedy = _embedded(estimator) or "pass features as an array or DataFrame with the columns used in fit"
-        raise InputError(f"X is {fspath(X)!r}: {remedy}")
-    return feature_matrix(estimator, X, fitted=True)
-
-
-def _embedded(estimator: BaseEstimator) -> str | None:
-    """Return the remedy for a model that the command line fitted to images or texts; None for any other model."""
-    inputs = getattr(estimator, "inputs_", None) or {}
-    if inputs.get("kind") not in ("images", "text"):
-        return None
-    backbone = inputs.get("backbone")
-    return (
-        f"the model takes features that the backbone {backbone!r} computes from {inputs['kind']}; pass the table to "
-        "`compshift predict`, or compute features with compshift.features.Embedder"
-    )
-
-
-def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
-    """Check features by scikit-learn's rules, and return them as finite float64.
-
-    An estimator that also accepts other features, such as categories, reads them by its own method ``_check_features``.
-    """
-    if hasattr(estimator, "_check_features"):
-        return estimator._check_features(X, fitted=fitted)  # type: ignore[no-any-return]
-    X = native_table(X)  # scikit-learn reads the names of these columns
-    check_unmasked(X, "X")
-    if _has_times(X):  # scikit-learn would convert them to numbers
-        raise _not_numbers(_odd_columns(X), frame=hasattr(X, "columns"), fitted=fitted)
-    try:
-        array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=not fitted)
-    except (TypeError, ValueError, OverflowError) as error:
-        if (changed := changed_names_error(error, fitted=fitted)) is not None:
-            raise changed from None
-        if fitted and "is expecting" in str(error):
-            raise InputError(f"{error}: pass the columns used in fit, in the same order") from None
-        odd = _odd_columns(X) if isinstance(error, ValueError) or hasattr(X, "columns") else []
-        remedy = _embedded(estimator) if fitted and odd else None
-        if remedy is not None:
-            raise InputError(f"X holds {odd[0][1]!r}, which is not a number: {remedy}") from None
-        if odd:
-            raise _not_numbers(odd, frame=hasattr(X, "columns"), fitted=fitted) from None
-        kind = InputTypeError if isinstance(error, TypeError) else InputError
-        raise kind(f"X cannot be read as a matrix of numbers, one row per sample: {error}") from None
-    except RuntimeError:
-        raise unreadable_error(X, "X") from None
-    check_finite(array)
-    check_magnitude(array)
-    return np.asarray(array)
-
-
-def _has_times(X: Any) -> bool:
-    """Return whether an array, or a column of a DataFrame, contains dates or durations."""
-    if getattr(X, "ndim", 0) != 2:
-        return False
-    dtypes = getattr(X, "dtypes", [getattr(X, "dtype", None)])
-    return any(getattr(dtype, "kind", "") in ("m", "M") for dtype in dtypes)
-
-
-def _not_numbers(odd: Sequence[tuple[Any, Any]], *, frame: bool, fitted: bool) -> InputError:
-    """Return the error for feature columns with values that are not numbers."""
-    (first, value), names = odd[0], [name for name, _ in odd]
-    if first is None:
-        return InputError(f"X holds {value!r}, which is not a number: pass a matrix of numbers, one row per sample")
-    remedy = (
-        "encode or drop these columns as you did for fit" if fitted else "encode these columns as numbers or drop them"
-    )
-    if frame and not fitted:
-        remedy += f", as in X=df[features]; pass targets and attributes separately, as in y=df[{first!r}]"
-    where = f"column{'s' * (len(odd) > 1)} {listing(names)}"
-    return InputError(f"X has values that are not numbers in {where} ({value!r} is the first): {remedy}")
-
-
-def _odd_columns(X: Any) -> list[tuple[Any, Any]]:
-    """Return the name or index of each column with values that are not numbers, and the first of these values."""
-    if hasattr(X, "columns") and hasattr(X, "iloc"):
-        columns = [(name, X.iloc[:, position]) for position, name in enumerate(X.columns)]
-    elif hasattr(X, "get_columns"):  # a Polars DataFrame
-        columns = [(column.name, column.to_numpy()) for column in X.get_columns()]
-    else:
-        array = np.asarray(X, dtype=object) if isinstance(X, list | tuple) else np.asarray(X)
-        if array.ndim == 1:
-            return [(None, value) for value in _odd_values(array) if isinstance(value, str)]
-        columns = list(enumerate(array.T)) if array.ndim == 2 and array.dtype.kind in "OUSTmM" else []
-    return [(name, value) for name, values in columns for value in _odd_values(np.asarray(values))]
-
-
-def _odd_values(array: Any) -> list[Any]:
-    """Return a list with the first value that is not a number; empty if all values are numbers."""
-    if array.dtype.kind in "biuf" or not len(array):
-        return []
-    if array.dtype.kind in "cmM":  # complex numbers and times
-        return [str(array[0])]
-    import pandas as pd
-
-    for value in array:
-        try:
-            float(value)
-        except (TypeError, ValueError):
-            if np.ndim(value) or not pd.isna(value):  # ``check_finite`` reports missing values
-                return [plain_value(value)]
-    return []
 
 
 def read_labels(
@@ -364,7 +237,8 @@ def read_labels(
 
 
 def reject_names(values: Any, name: str, n_rows: int) -> None:
-    """Check that ``values`` are labels and not column names."""
+    """Check that ``values`` are labels, and neither column names nor a lazy frame."""
+    check_not_lazy(values, name)
     if isinstance(values, str):
         raise InputError(
             f"{name} is the text {values!r}: pass the values of the column, as in {name}=df[{values!r}] with "

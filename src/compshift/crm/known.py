@@ -16,15 +16,15 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from sklearn.utils import _safe_indexing
 
 from compshift._checks import check_same_order, check_same_rows
 from compshift._errors import InputError, listing, shown, unknown_name
 from compshift.core.arrays import FloatArray, IntArray
-from compshift.core.columns import Column, read_columns, without_arrow
+from compshift.core.columns import Column, as_mapping, read_columns
 from compshift.core.groups import GroupSpace
 from compshift.core.posterior import agreement, rows_by_known_values
-from compshift.crm.inputs import prediction_features, reject_names
+from compshift.crm.features import prediction_features
+from compshift.crm.inputs import reject_names
 from compshift.data.dataset import as_known
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def predict_known(
         return list(predict(clf, X))
     results: list[Any] = []
     for rows, part in restricted_parts(clf, known_codes(clf, attributes, len(X))):
-        found = predict(part, _safe_indexing(X, rows))
+        found = predict(part, X[rows])
         results = results or [np.empty((len(X), *array.shape[1:]), dtype=array.dtype) for array in found]
         for result, array in zip(results, found, strict=True):
             result[rows] = array
@@ -94,7 +94,7 @@ def _attribute_columns(space: GroupSpace, n_targets: int, attributes: Any, n_row
     targets, names = space.names[:n_targets], space.names[n_targets:]
     _check_any(targets, names)
     reject_names(attributes, "attributes", n_rows)
-    attributes = without_arrow(attributes)
+    attributes = as_mapping(attributes)
     keys = attributes if isinstance(attributes, Mapping) else getattr(attributes, "columns", None)
     if keys is not None:
         _check_names([str(key) for key in keys], targets, names)

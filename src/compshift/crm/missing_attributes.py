@@ -23,6 +23,7 @@ from compshift.core.bias import EnergyMoments
 from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable, linear_energies
 from compshift.core.posterior import Pattern, partial_risk, posterior_sums, posterior_totals
+from compshift.core.sparse import Features, stacked
 from compshift.crm.blocks import ArrayRows, Sums, in_threads, one_thread_for_numpy
 from compshift.crm.fit import FitParams, StandardisedRows, StepOne, step_two
 from compshift.crm.inputs import Incomplete, LabelledSamples
@@ -43,7 +44,7 @@ RISK_ROUNDING = 1e-12
 class PartialRows(NamedTuple):
     """All training samples with standardised features, the complete ones first."""
 
-    features: FloatArray  # (n, p)
+    features: Features  # (n, p)
     standard: Standard  # centre and scale of the original features
     weight: FloatArray  # (n,) summing to 1
     seen: GroupTable
@@ -53,7 +54,7 @@ class PartialRows(NamedTuple):
     @classmethod
     def of(
         cls,
-        X: FloatArray,
+        X: Features,
         position: IntArray,
         sample_weight: FloatArray,
         incomplete: Incomplete,
@@ -64,7 +65,7 @@ class PartialRows(NamedTuple):
         ``position`` (c,) and ``sample_weight`` (c,) belong to the complete samples.
         """
         weight = np.concatenate([sample_weight, incomplete.sample_weight])
-        features, standard = standardise(np.concatenate([X, incomplete.X]), weight)
+        features, standard = standardise(stacked(X, incomplete.X), weight)
         seen = GroupTable.of(candidates.space, candidates.seen_groups)
         patterns = tuple(pattern._replace(rows=pattern.rows + len(X)) for pattern in incomplete.patterns)
         return cls(features, standard, weight / weight.sum(), seen, position, patterns)
@@ -81,7 +82,7 @@ class PartialRows(NamedTuple):
         c = len(self.position)
         complete = ArrayRows(self.features[:c], self.position, self.weight[:c])
         complete_risk = complete.total(block_risk, Sums.add, self.seen, weight, log_score)
-        width = self.seen.width + len(weight) + len(weight[0])
+        width = self.seen.width + len(weight) + self.features.size // len(self.features)
         parts = ((pattern, part) for pattern in self.patterns for part in row_blocks(len(pattern.rows), width))
         with one_thread_for_numpy() as n_threads:
             incomplete_risks = in_threads(self._pattern_risk, parts, (weight, log_score), n_threads)

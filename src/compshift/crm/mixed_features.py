@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 from compshift._checks import changed_names_error, check_magnitude, unreadable_error
 from compshift._errors import InputError, InputTypeError
 from compshift.core.arrays import FloatArray
-from compshift.core.columns import native_table, plain_value
+from compshift.core.columns import as_pandas, plain_value
 
 MAX_CATEGORIES = 10_000
 """Largest accepted number of categories of a column."""
@@ -36,9 +36,7 @@ def mixed_features(
     Without ``columns``, this is training: columns of text, categories or booleans, and those in
     ``categorical_features``, are categorical. Otherwise a category that training lacks counts as missing.
     """
-    reset, X = columns is None, native_table(X)
-    if hasattr(X, "to_pandas") and not hasattr(X, "iloc"):  # Polars, Arrow
-        X = X.to_pandas()
+    reset, X = columns is None, as_pandas(X)
     if not hasattr(X, "iloc"):
         X = _as_numbers(estimator, X, reset)
         if isinstance(X, np.ndarray) and columns is None and isinstance(categorical_features, str):

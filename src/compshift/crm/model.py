@@ -18,6 +18,7 @@ from compshift.core.candidates import Candidates
 from compshift.core.energy import linear_energies
 from compshift.core.folds import ranks_in_group
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior, marginal_log_sums
+from compshift.core.sparse import Features
 from compshift.crm.blocks import over_blocks
 from compshift.crm.linear_columns import LinearColumns, TreesAndColumns
 from compshift.crm.problem import transformed
@@ -136,7 +137,7 @@ class CRMModel:
         trust = self.effective_sample_size / (self.effective_sample_size + ENOUGH_SAMPLES)
         return trust * self.bias + (1 - trust) * self.cumulant_bias
 
-    def energies(self, X: FloatArray) -> FloatArray:
+    def energies(self, X: Features) -> FloatArray:
         """Return the energies (n, D) of samples (n, p) that are not yet transformed."""
         features = self.energy_features(X) - self.feature_mean
         with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
@@ -146,11 +147,11 @@ class CRMModel:
         """Return the features (n, q) of which energies are linear functions: transformed, or computed by the basis."""
         return transformed(X, self.feature_transform) if self.basis is None else self.basis.scores(X)
 
-    def marginals(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
+    def marginals(self, X: Features, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         """Return log q(z_i|x) for each of the attributes, (n, d_i) each."""
         return self._attribute_blocks(X, log_score, attributes, marginal_log_posterior)
 
-    def log_sums(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
+    def log_sums(self, X: Features, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         r"""Return the ``marginals`` before they are normalised, (n, d_i) each, up to a term that depends on x alone.
 
         .. math:: \log \sum_{z: z_i = v} \exp(s(z) - \langle \sigma(z), E(x) \rangle)
@@ -161,7 +162,7 @@ class CRMModel:
         return self._attribute_blocks(X, log_score, attributes, marginal_log_sums)
 
     def _attribute_blocks(
-        self, X: FloatArray, log_score: FloatArray, attributes: range, function: Callable[..., FloatArray]
+        self, X: Features, log_score: FloatArray, attributes: range, function: Callable[..., FloatArray]
     ) -> list[FloatArray]:
         """Apply ``function`` to each attribute, block by block, and return its results, (n, d_i) each."""
         table = self.candidates.table
@@ -174,7 +175,7 @@ class CRMModel:
         self._fill_blocks(X, table.width, fill)
         return results
 
-    def log_posterior(self, X: FloatArray, log_score: FloatArray, position: IntArray | None = None) -> FloatArray:
+    def log_posterior(self, X: Features, log_score: FloatArray, position: IntArray | None = None) -> FloatArray:
         """Return log q(z|x) of every candidate (n, g), or of the candidates at ``position`` (n, q).
 
         A position of −1 marks a group that is not a candidate and gives −inf.
@@ -187,7 +188,7 @@ class CRMModel:
         self._fill_blocks(X, result.shape[1] + self.candidates.table.width, fill)
         return result
 
-    def best_group(self, X: FloatArray, log_score: FloatArray) -> tuple[IntArray, FloatArray]:
+    def best_group(self, X: Features, log_score: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return the position of the most probable candidate of each sample and its log q(z|x), (n,) each."""
         best, log_proba = np.empty(len(X), dtype=np.int64), np.empty(len(X))
 
@@ -199,7 +200,7 @@ class CRMModel:
         self._fill_blocks(X, len(self.candidates.groups), fill)
         return best, log_proba
 
-    def _fill_blocks(self, X: FloatArray, width: int, fill: Callable[[slice, FloatArray], None]) -> None:
+    def _fill_blocks(self, X: Features, width: int, fill: Callable[[slice, FloatArray], None]) -> None:
         """Call ``fill`` with blocks of samples and their energies.
 
         ``width`` is the number of array elements that ``fill`` needs per sample.

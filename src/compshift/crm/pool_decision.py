@@ -32,6 +32,7 @@ from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable, linear_energies, log_evidence
 from compshift.core.prior_em import estimate_log_prior
+from compshift.core.sparse import Features, SparseRows
 from compshift.crm.fit import Setting, StandardisedRows, StepOne, step_one, step_two
 from compshift.crm.held_out import FOLD_TOL, ROW_PARTS, Fold, row_parts
 from compshift.crm.inputs import LabelledSamples
@@ -71,7 +72,7 @@ class PoolTrial(NamedTuple):
 
 def decide_on_pool(
     data: LabelledSamples,
-    pool: FloatArray,
+    pool: Features,
     setting: Setting,
     fold: IntArray,
     prior: Any,
@@ -185,31 +186,32 @@ def unseen_share(energies: FloatArray, candidates: Candidates, fitted: StepOne) 
     return float(np.exp(found.log_prior[1])), float(found.lower[1]), float(found.upper[1])
 
 
-def near_share(pool: FloatArray, train: FloatArray) -> float:
+def near_share(pool: Features, train: Features) -> float:
     """Return the share of a pool that is as close to training samples (t, p) as half of these are to each other."""
     pool, train = _thinned(pool), _thinned(train)
-    nearest = NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(train) - 1), algorithm="brute").fit(train)
+    nearest = NearestNeighbors(n_neighbors=min(NEIGHBOURS, train.shape[0] - 1), algorithm="brute").fit(train)
     return float((_log_distance(nearest, pool) <= np.median(_log_distance(nearest))).mean())
 
 
-def excess_distance(pool: FloatArray, held_out: FloatArray, train: FloatArray) -> tuple[float, float]:
+def excess_distance(pool: Features, held_out: Features, train: Features) -> tuple[float, float]:
     """Return how much further from training samples (t, p) the samples of a pool are than those of held-out groups.
 
     The result is the difference of the mean logarithms of distances, and its standard error.
     """
     train = _thinned(train)
-    nearest = NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(train)), algorithm="brute").fit(train)
+    nearest = NearestNeighbors(n_neighbors=min(NEIGHBOURS, train.shape[0]), algorithm="brute").fit(train)
     of_pool, of_held_out = (_log_distance(nearest, _thinned(part)) for part in (pool, held_out))
     error = math.sqrt(of_pool.var() / len(of_pool) + of_held_out.var() / len(of_held_out))
     return float(of_pool.mean() - of_held_out.mean()), error
 
 
-def _thinned(rows: FloatArray) -> FloatArray:
-    """Return evenly spaced samples if there are more than ``MAX_DISTANCE_ROWS``."""
-    return rows[:: -(-len(rows) // MAX_DISTANCE_ROWS)]
+def _thinned(rows: Features) -> Any:
+    """Return evenly spaced samples if there are more than ``MAX_DISTANCE_ROWS``; sparse ones without their offset."""
+    rows = rows[:: -(-len(rows) // MAX_DISTANCE_ROWS)]
+    return rows.factor * rows.matrix if isinstance(rows, SparseRows) else rows
 
 
-def _log_distance(nearest: NearestNeighbors, rows: FloatArray | None = None) -> FloatArray:
+def _log_distance(nearest: NearestNeighbors, rows: Any = None) -> FloatArray:
     """Return the logarithm of the mean distance of each sample to its nearest training samples.
 
     Without ``rows``, the samples are the training samples, which do not count as neighbours of themselves.
@@ -218,7 +220,7 @@ def _log_distance(nearest: NearestNeighbors, rows: FloatArray | None = None) -> 
     return np.asarray(np.log(np.maximum(distance, MIN_DISTANCE * math.sqrt(nearest.n_features_in_))))
 
 
-def _try_fold(fold: Fold, candidates: Candidates, pool: FloatArray, setting: Setting, max_iter: int) -> PoolTrial:
+def _try_fold(fold: Fold, candidates: Candidates, pool: Features, setting: Setting, max_iter: int) -> PoolTrial:
     """Fit a fold without and with the pool, and score every round. ``candidates`` are those of all samples."""
     excess = np.nan, np.nan
     if fold.unseen.any():

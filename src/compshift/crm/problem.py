@@ -23,8 +23,9 @@ import numpy as np
 
 from compshift._checks import MAX_FEATURE, check_finite, check_magnitude
 from compshift._errors import InputError
-from compshift.core.arrays import BLOCK_CELLS, FloatArray, like, row_blocks, safe_log
+from compshift.core.arrays import BLOCK_CELLS, FloatArray, row_blocks, safe_log
 from compshift.core.energy import GroupTable, Risk, expected_risk, linear_energies, step_one_risk
+from compshift.core.sparse import Features, SparseRows, stored_entries
 from compshift.crm.blocks import ArrayRows, Block, SummableRows, Sums, over_blocks
 from compshift.crm.solver import Parameters, RiskGradient
 
@@ -40,16 +41,6 @@ ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 MAX_EXTENT_RATIO = 1e6
 """Ratio of the extents of two features above which a warning is given."""
-
-MAX_SCALE_RATIO = 30
-"""Largest ratio of the scales of two columns without a warning."""
-
-MAX_UNNAMED_COLUMNS = 64
-"""Largest number of columns of an array without column names whose scales are compared: wider arrays are mostly
-embeddings, in which it is normal that some columns hardly vary."""
-
-SCALED_ROWS = 10_000
-"""Approximate number of samples from which the scales of columns are computed: fewer than twice as many are used."""
 
 MIN_SCALE = 1e-303
 """Smallest root mean square of the features: the weights of smaller features would overflow."""
@@ -75,10 +66,12 @@ def unit_length(X: FloatArray) -> FloatArray:
     return np.asarray(scaled / np.where(length > 0, length, 1.0))
 
 
-def transformed(X: FloatArray, transform: str) -> FloatArray:
+def transformed(X: Features, transform: str) -> Features:
     """Return features (n, p) after one of ``TRANSFORMS``; ``X`` itself for ``"none"``."""
     if transform == "none":
         return X
+    if isinstance(X, SparseRows):
+        return X.signed_root() if transform == "signed_root" else X.unit_length()
     return signed_root(X) if transform == "signed_root" else unit_length(X)
 
 
@@ -100,16 +93,20 @@ class Standard(NamedTuple):
     constant: bool = False  # whether all samples are equal up to rounding; standardised features are then 0
     spread: float = 1.0  # unevenness of the standardised features, see ``_spread``
 
-    def of(self, features: Any) -> FloatArray:
+    def of(self, features: Features) -> Features:
         """Return the standardised features of samples (b, p)."""
+        if isinstance(features, SparseRows):
+            return (features - self.mean) / (np.inf if self.constant else self.scale)
         result: FloatArray = np.subtract(features, self.mean, dtype=np.float64)
         result /= np.inf if self.constant else self.scale
         return result
 
 
-def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, Standard]:
+def standardise(X: Features, sample_weight: FloatArray) -> tuple[Features, Standard]:
     """Return the standardised features, centred and with mean square 1, and their centre and scale."""
     standard = standard_of(ArrayRows(X, np.zeros(len(X), dtype=np.int64), sample_weight))
+    if isinstance(X, SparseRows):
+        return standard.of(X), standard
     result = np.empty_like(X)
 
     def fill(rows: slice) -> None:
@@ -148,11 +145,12 @@ def standard_of(rows: SummableRows) -> Standard:
 
 def _first_sums(block: Block) -> Sums:
     """Return the total weight, the weighted sum of the features (p,), and their largest absolute value."""
-    features = np.asarray(block.features, dtype=np.float64)
-    largest = max(float(features.max(initial=0.0)), -float(features.min(initial=0.0)))
+    features = block.features if isinstance(block.features, SparseRows) else np.asarray(block.features, np.float64)
+    entries = stored_entries(features)
+    largest = max(float(entries.max(initial=0.0)), -float(entries.min(initial=0.0)))
     if not largest <= MAX_FEATURE:
-        check_finite(features)
-        check_magnitude(features)
+        check_finite(entries)
+        check_magnitude(entries)
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported once all blocks are added
         weighted = block.weight @ features
     return Sums((np.asarray(block.weight.sum()), weighted, np.asarray(largest)))
@@ -160,14 +158,22 @@ def _first_sums(block: Block) -> Sums:
 
 def _second_sums(block: Block, mean: FloatArray, unit: float) -> Sums:
     """Return weighted sums of the centred features, their squares and products with the probes, and the extents."""
-    centred = np.subtract(block.features, mean, dtype=np.float64)
-    correction = block.weight @ centred
-    extents = np.stack([centred.max(axis=0, initial=-np.inf), -centred.min(axis=0, initial=np.inf)])  # (2, p)
-    centred /= unit
-    squares = block.weight @ np.einsum("ij,ij->i", centred, centred)
+    centred: Features
+    if isinstance(block.features, SparseRows):
+        centred = block.features - mean
+        low, high = centred.extremes()
+        correction = block.weight @ centred
+        centred = centred / unit
+        row_squares = centred.row_squares()
+    else:
+        centred = np.subtract(block.features, mean, dtype=np.float64)
+        low, high = centred.min(axis=0, initial=np.inf), centred.max(axis=0, initial=-np.inf)
+        correction = block.weight @ centred
+        centred /= unit
+        row_squares = np.einsum("ij,ij->i", centred, centred)
     along = centred @ _probes(centred.shape[1])  # (b, q)
-    products = centred.T @ (block.weight[:, None] * along)  # (p, q)
-    return Sums((correction, np.asarray(squares), products, extents))
+    products = ((block.weight[:, None] * along).T @ centred).T  # (p, q)
+    return Sums((correction, np.asarray(block.weight @ row_squares), products, np.stack([high, -low])))
 
 
 def _add_and_max(one: Sums, other: Sums) -> Sums:
@@ -194,44 +200,6 @@ def _warn_of_unequal_extents(mean: FloatArray, extents: FloatArray) -> None:
             "deviation, and look for outliers",
             stacklevel=2,
         )
-
-
-def unequal_scales(X: FloatArray) -> tuple[int, int, float] | None:
-    """Return the columns of the largest and the smallest scale, and the ratio of these scales; None if that is small.
-
-    The scale of a column is its standard deviation. The scale of a column with two values is half of their distance, so
-    that a rare category does not count as a small scale. Constant columns are ignored.
-    """
-    X = np.asarray(X[:: max(1, len(X) // SCALED_ROWS)], dtype=np.float64)
-    X = X / (float(np.abs(X).max()) or 1.0)  # avoids overflow of the squares
-    low, high = X.min(axis=0), X.max(axis=0)
-    scale = np.where(((low == X) | (high == X)).all(axis=0), (high - low) / 2, X.std(axis=0))
-    if not (scale > 0).any():
-        return None
-    small, large = int(np.where(scale > 0, scale, np.inf).argmin()), int(scale.argmax())
-    ratio = float(scale[large] / scale[small])
-    return (large, small, ratio) if ratio > MAX_SCALE_RATIO else None
-
-
-def warn_of_unequal_scales(estimator: Any, X: FloatArray) -> None:
-    """Warn if the ridge acts on only some of the columns, because of their scales.
-
-    There is no warning without a ridge, or for wide arrays without column names. Call only from ``fit`` itself:
-    ``stacklevel`` assumes that depth.
-    """
-    names = getattr(estimator, "feature_names_in_", None)
-    if (names is None and X.shape[1] > MAX_UNNAMED_COLUMNS) or getattr(estimator, "alpha", None) == 0:
-        return
-    found = unequal_scales(X)
-    if found is None or not found[2] < MAX_EXTENT_RATIO:  # ``standard_of`` warns of larger ratios
-        return
-    large, small = (f"column {index}" if names is None else repr(str(names[index])) for index in found[:2])
-    warnings.warn(
-        f"the standard deviation of {large} is {found[2]:.0f} times that of {small}, so the penalty mostly shrinks the "
-        "weights of the latter: standardise the columns, as in make_pipeline(StandardScaler(), CRMClassifierCV()) or "
-        "compshift.table_classifier",
-        stacklevel=3,
-    )
 
 
 @cache
@@ -367,7 +335,7 @@ def block_risk(
     ``kernel`` computes the risk from energies; it decides what ``block.position`` means.
     """
     features = block.features if standard is None else standard.of(block.features).astype(precision, copy=False)
-    energies = linear_energies(features, like(weight, features))  # (b, D)
+    energies = linear_energies(features, weight)  # (b, D)
     risk = _risk(energies, block.position, block.weight / total_weight, seen, log_score, kernel)
     gradient = (risk.energy_gradient.T @ features).astype(np.float64, copy=False)
     return Sums((np.asarray(risk.value), gradient, risk.score_gradient))

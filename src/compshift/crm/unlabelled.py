@@ -34,7 +34,9 @@ from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.bias import energy_moments, extrapolated_bias, rows_worth_merging
 from compshift.core.candidates import Candidates, uniform_log_prior
 from compshift.core.energy import GroupTable, group_expectations, linear_energies
+from compshift.core.sparse import Features, SparseRows, stacked
 from compshift.crm.blocks import ArrayRows, over_blocks
+from compshift.crm.features import feature_matrix
 from compshift.crm.fit import (
     CROSS_FIT_TOL,
     FitParams,
@@ -46,7 +48,7 @@ from compshift.crm.fit import (
     step_two_sums,
     with_out_of_fold,
 )
-from compshift.crm.inputs import LabelledSamples, feature_matrix, is_streamed
+from compshift.crm.inputs import LabelledSamples, is_streamed
 from compshift.crm.model import CRMModel, PoolDecision, PoolUse
 from compshift.crm.problem import ExpectedProblem
 from compshift.crm.solver import Parameters, Solution, solve
@@ -94,7 +96,7 @@ Watch = Callable[[int, StepOne], None]
 """Function that is called after each round with the number of the round and the fit."""
 
 
-def read_pool(estimator: Any, unlabelled: Any, *, streamed: bool = False, incomplete: bool = False) -> FloatArray:
+def read_pool(estimator: Any, unlabelled: Any, *, streamed: bool = False, incomplete: bool = False) -> Features:
     """Check unlabelled samples (N, p), which need the columns of ``X``, and return them as float64.
 
     ``streamed`` says whether the labelled samples are streamed, ``incomplete`` whether some lack attributes.
@@ -123,7 +125,7 @@ def read_pool(estimator: Any, unlabelled: Any, *, streamed: bool = False, incomp
 
 def fit_unlabelled(
     data: LabelledSamples,
-    pool: FloatArray,
+    pool: Features,
     params: FitParams,
     decide: Decide | None = None,
     *,
@@ -143,7 +145,7 @@ def fit_unlabelled(
 
 
 def pool_out_of_fold(
-    model: CRMModel, data: LabelledSamples, pool: FloatArray, params: FitParams, *, max_iter: int
+    model: CRMModel, data: LabelledSamples, pool: Features, params: FitParams, *, max_iter: int
 ) -> CRMModel:
     """Return the model of ``data`` and the pool with out-of-fold energies of the labelled samples.
 
@@ -166,7 +168,7 @@ def fit_with_pool(
     rows: StandardisedRows,
     candidates: Candidates,
     fitted: StepOne,
-    pool: FloatArray,
+    pool: Features,
     params: FitParams,
     *,
     tol: float,
@@ -227,30 +229,32 @@ def fit_with_pool(
     return fitted, done
 
 
-def _with_pool(rows: StandardisedRows, pool: FloatArray) -> ArrayRows:
+def _with_pool(rows: StandardisedRows, pool: Features) -> ArrayRows:
     """Return labelled samples followed by the pool (N, p), with standardised features and weights that sum to 1.
 
     Their positions are expected one-hot codes (n + N, D); those of the pool are left for the E-step to fill in.
     """
     n, n_all = len(rows.features), len(rows.features) + len(pool)
-    features = np.empty((n_all, pool.shape[1]))
     code = np.zeros((n_all, rows.seen.space.width))
-    one_hot = rows.seen.space._one_hot(rows.seen.codes)
+    code[:n] = rows.seen.space._one_hot(rows.seen.codes)[rows.position]
+    if isinstance(rows.features, SparseRows):
+        features = stacked(rows.features, rows.standard.of(pool))
+    else:
+        features = np.empty((n_all, pool.shape[1]))
 
-    def fill_labelled(part: slice) -> None:
-        features[part] = rows.features[part]
-        code[part] = one_hot[rows.position[part]]
+        def fill_labelled(part: slice) -> None:
+            features[part] = rows.features[part]
 
-    def fill_pool(part: slice) -> None:
-        features[n + part.start : n + part.stop] = rows.standard.of(pool[part])
+        def fill_pool(part: slice) -> None:
+            features[n + part.start : n + part.stop] = rows.standard.of(pool[part])
 
-    for fill, count in ((fill_labelled, n), (fill_pool, len(pool))):
-        for _ in over_blocks(fill, count):
-            pass
+        for fill, count in ((fill_labelled, n), (fill_pool, len(pool))):
+            for _ in over_blocks(fill, count):
+                pass
     return ArrayRows(features, code, np.concatenate([rows.weight * n, np.ones(len(pool))]) / n_all)
 
 
-def record_pool(clf: Any, model: CRMModel, pool: FloatArray) -> CRMModel:
+def record_pool(clf: Any, model: CRMModel, pool: Features) -> CRMModel:
     """Return the model of a fitted classifier with the estimated frequencies of the groups in its pool.
 
     They are estimated from at most ``MAX_FREQUENCY_CELLS`` / groups samples; with very many groups they are left out.

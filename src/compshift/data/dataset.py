@@ -131,6 +131,9 @@ KINDS = {ImageFiles: "images", ImageArrays: "images", Texts: "text", Tokens: "te
 DEFAULT_BACKBONES = {"features": "linear", "images": "efficientnet-lite0", "text": "minilm"}
 """Default backbone for each kind of samples."""
 
+TFIDF = "tfidf"
+"""Name that selects the words of texts as features, in place of a backbone."""
+
 Samples = Any
 """A matrix of features (n, p), or one of the classes in ``KINDS``."""
 

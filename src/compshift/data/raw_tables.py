@@ -18,7 +18,7 @@ from compshift._checks import MAX_FEATURE
 from compshift._errors import InputError, shown
 from compshift._files import check_path, ending
 from compshift.core.arrays import FloatArray
-from compshift.core.columns import plain_value, without_arrow
+from compshift.core.columns import as_pandas, plain_value
 from compshift.data.dataset import as_known
 from compshift.data.table import NUMBER
 from compshift.data.table_files import check_columns, column_names, read_raw
@@ -38,7 +38,7 @@ def raw_names(table: Any) -> list[str]:
     """Return the names of a table's columns."""
     if isinstance(table, str | Path):
         return column_names(check_path(table))
-    return [str(name) for name in without_arrow(table)]
+    return [str(name) for name in as_pandas(table, "the table")]
 
 
 def is_typed(table: Any) -> bool:
@@ -54,7 +54,7 @@ def read_raw_columns(table: Any, columns: Sequence[str]) -> dict[str, Any]:
     import pandas as pd
 
     if not isinstance(table, str | Path):
-        frame = pd.DataFrame(without_arrow(table)).rename(columns=str).reset_index(drop=True)
+        frame = pd.DataFrame(as_pandas(table, "the table")).rename(columns=str).reset_index(drop=True)
         check_columns(columns, list(frame.columns), Path("the table"))
         return {name: frame[name] for name in columns}
     found = read_raw(check_path(table), columns)

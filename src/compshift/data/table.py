@@ -21,7 +21,7 @@ from compshift._checks import (
 )
 from compshift._errors import InputError, an, check_name, listing, shown
 from compshift._files import check_path
-from compshift.core.columns import missing_values, read_columns, without_arrow
+from compshift.core.columns import as_mapping, column_values, missing_values, read_columns
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import PROBED_IMAGES, GroupedDataset, ImageFiles, Samples, Texts
 from compshift.data.splits import stratified_split
@@ -222,7 +222,7 @@ class _Source:
     """A table on disk or in memory, read by column; image paths in it are relative to ``folder``."""
 
     def __init__(self, table: Any) -> None:
-        self._table = table = without_arrow(table)
+        self._table = table = as_mapping(table)
         self._path = check_path(table) if isinstance(table, str | PathLike) else None
         self._keys = _keys(table) if self._path is None else []
         self.label = "memory" if self._path is None else str(self._path)
@@ -247,7 +247,10 @@ class _Source:
             check_same_order(chosen)
             for name, values in chosen.items():
                 check_unmasked(values, f"the column {name!r}")
-            return {name: as_array(values, f"the column {name!r}") for name, values in chosen.items()}
+            return {
+                name: as_array(values, name) if isinstance(values, list | tuple) else column_values(values)[0]
+                for name, values in chosen.items()
+            }
         table = read_table(self._path, columns, free_text=free_text, labels=labels)
         return {name: table.column(name).to_pandas().to_numpy() for name in columns}
 

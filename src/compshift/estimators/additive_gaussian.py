@@ -20,8 +20,9 @@ from compshift.core.candidates import Candidates
 from compshift.core.gaussian import Gaussians, PerValueGaussians, SharedGaussians
 from compshift.core.groups import GroupSpace
 from compshift.crm.base import GroupClassifier
+from compshift.crm.features import prediction_features
 from compshift.crm.gaussian import MAX_EXTENT, fit_per_value, fit_shared, standardise_columns
-from compshift.crm.inputs import prediction_features, random_numbers, restored_on_error
+from compshift.crm.inputs import random_numbers, restored_on_error
 
 MAX_PRECISION_CELLS = 1 << 28
 """Largest number of entries in the precision matrices of all groups together: 2 GB."""

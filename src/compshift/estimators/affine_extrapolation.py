@@ -16,7 +16,7 @@ from compshift._progress import CallbackSupportMixin, reported_to_callbacks
 from compshift.core.affine import WEIGHTS, affine_log_posterior, affine_weights, log_floored, log_partition
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
-from compshift.core.columns import is_arrow, native_table
+from compshift.core.columns import as_pandas
 from compshift.core.folds import row_folds
 from compshift.core.groups import GroupSpace
 from compshift.crm.base import GroupClassifier
@@ -305,9 +305,8 @@ class AffineExtrapolation(CallbackSupportMixin, GroupClassifier):
 
     def _check_features(self, X: Any, *, fitted: bool) -> Any:
         """Check the number of rows and the names of features; return X, with short floats as float64."""
-        X = native_table(X)
+        X = as_pandas(X)
         check_unmasked(X, "X")
-        X = X.to_pandas() if is_arrow(X) else X
         is_frame = hasattr(X, "columns")
         checks: dict[str, Any] = (
             {"skip_check_array": True} if is_frame else {"dtype": None, "ensure_all_finite": False, "copy": False}

@@ -15,8 +15,9 @@ from compshift.core.accuracy import Calibration, calibration
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax, logmatmulexp
 from compshift.core.columns import read_columns
 from compshift.crm.base import GroupClassifier, check_group_classifier
+from compshift.crm.features import prediction_features
 from compshift.crm.fitted import FittedCRM
-from compshift.crm.inputs import prediction_features, seed_of
+from compshift.crm.inputs import seed_of
 from compshift.crm.pipelines import as_classifier_and_features
 from compshift.estimators.diagnosis import Diagnosis, Difference
 from compshift.estimators.interactions import CorrectionLikelihoods, compare_corrections, entries_at

@@ -12,7 +12,8 @@ from compshift._checks import check_count, check_positive, check_same_order
 from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax
 from compshift.core.folds import row_folds
-from compshift.crm.inputs import random_numbers, read_labels, training_features
+from compshift.crm.features import training_features
+from compshift.crm.inputs import random_numbers, read_labels
 from compshift.crm.problem import standardise
 from compshift.crm.solver import Parameters, solve
 from compshift.estimators.logit_adjusted import LogitProblem

@@ -20,15 +20,9 @@ from compshift.core.arrays import FloatArray, IntArray, log_softmax, logsumexp
 from compshift.core.candidates import adjustment_offset, correction_offset
 from compshift.core.columns import read_columns
 from compshift.core.groups import GroupSpace
-from compshift.crm.inputs import (
-    Labels,
-    accuracy,
-    prediction_features,
-    read_labels,
-    restored_on_error,
-    training_features,
-    visible_log,
-)
+from compshift.core.sparse import Features
+from compshift.crm.features import prediction_features, training_features
+from compshift.crm.inputs import Labels, accuracy, read_labels, restored_on_error, visible_log
 from compshift.crm.problem import softmax_curvature, standardise
 from compshift.crm.solver import RiskGradient, solve
 
@@ -44,7 +38,7 @@ class LogitProblem(NamedTuple):
     The logits are z(x) = U W x + b + offset of the row's attribute. U are ``codes``, by default the identity.
     """
 
-    features: FloatArray  # (n, p) standardised
+    features: Features  # (n, p) standardised
     classes: IntArray  # (n,)
     attribute: IntArray  # (n,) index of each row's attribute combination, a row of ``offset``
     offset: FloatArray  # (a, c) known offset of each class's logit, by attribute combination
@@ -168,7 +162,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array or DataFrame (n, p)
+        X : array, sparse matrix or DataFrame (n, p)
             Features, all finite numbers.
         y : array (n,)
             Class of each row.
@@ -328,6 +322,11 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         check_same_order({"X": X, "y": y, "sample_weight": sample_weight})
         return accuracy(read_columns(y, default="y"), read_columns(self.predict(X), default="y"), sample_weight)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _logits(self, X: Any) -> FloatArray:
         X = prediction_features(self, X)

@@ -25,8 +25,8 @@ from compshift.core.novelty import (
     outlier_tests,
 )
 from compshift.crm.base import GroupClassifier, check_group_classifier
+from compshift.crm.features import prediction_features
 from compshift.crm.fitted import FittedCRM
-from compshift.crm.inputs import prediction_features
 from compshift.crm.model import CRMModel, OutOfFold
 from compshift.crm.pipelines import as_classifier_and_features
 from compshift.crm.sets import log_density_ratios

@@ -18,7 +18,7 @@ from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.core.prior_em import confused_pairs, estimate_log_prior
 from compshift.crm.base import GroupClassifier, check_group_classifier
-from compshift.crm.inputs import prediction_features
+from compshift.crm.features import prediction_features
 from compshift.crm.pipelines import as_classifier_and_features
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""Write fitted steps of scikit-learn as a recipe: imputers, scalers, one-hot encoders, and tables of them by column.
+"""Write fitted steps of scikit-learn as a recipe: imputers, scalers, encoders, tables of them by column, and TF-IDF.
 
-A model file contains no code, so a pipeline can be saved only if its steps do what the ``TableColumns`` of a recipe can
-do. ``recipe_of`` returns that recipe.
+A model file contains no code, so a pipeline can be saved only if its steps do what the ``TableColumns`` or the
+``TextTerms`` of a recipe can do. ``recipe_of`` returns that recipe.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from compshift.data.dataset import TFIDF
 from compshift.features.recipe import Recipe
 from compshift.features.table_classifier import TableFeatures
 from compshift.features.table_columns import TableColumn, TableColumns
+from compshift.features.text_columns import TextTerms
 
 
 def recipe_of(steps: Sequence[tuple[str, Any]]) -> Recipe | None:
@@ -29,11 +32,22 @@ def recipe_of(steps: Sequence[tuple[str, Any]]) -> Recipe | None:
     step = steps[0][1]
     if isinstance(step, TableFeatures):
         return step._recipe()
+    if isinstance(step, TfidfVectorizer):
+        return _of_words(step)
     names = [str(name) for name in getattr(step, "feature_names_in_", ())]
     columns = _of_columns(step, names) if isinstance(step, ColumnTransformer) else _columns_of(step, names)
     if not columns or len({column.name for column in columns}) < len(columns):
         return None
     return Recipe("table", tuple(column.name for column in columns), table=TableColumns("linear", tuple(columns)))
+
+
+def _of_words(step: TfidfVectorizer) -> Recipe | None:
+    """Return the recipe of a vectorizer with the default tokens and weights; texts are the column "text" of a table."""
+    fitted = ("vocabulary", "min_df", "max_df", "max_features", "smooth_idf", "stop_words", "dtype")
+    default = type(step)().get_params()
+    if any(value != default[name] for name, value in step.get_params().items() if name not in fitted):
+        return None
+    return Recipe(TFIDF, ("text",), terms=TextTerms.of(step))
 
 
 def _of_columns(step: ColumnTransformer, names: list[str]) -> list[TableColumn] | None:

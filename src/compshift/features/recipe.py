@@ -1,7 +1,8 @@
 """``Recipe``: how columns of a table become features.
 
 Columns of images or texts are embedded by a backbone. Columns of numbers are features as they are (kind "features").
-Columns of any kind are turned into features by ``features/table_columns.py`` (kind "table").
+Columns of any kind are turned into features by ``features/table_columns.py`` (kind "table"). The words of a column of
+texts become sparse features by ``features/text_columns.py`` (kind "tfidf").
 """
 
 from __future__ import annotations
@@ -19,24 +20,25 @@ import numpy as np
 from compshift._checks import check_count
 from compshift._errors import InputError, check_name, shown
 from compshift.core.arrays import IntArray
-from compshift.data.dataset import GroupedDataset, Samples
+from compshift.data.dataset import TFIDF, GroupedDataset, Samples
 from compshift.data.feature_files import read_features
 from compshift.data.raw_tables import read_raw_columns
 from compshift.data.splits import stratified_split
 from compshift.data.table import load_labels, load_samples, load_table
 from compshift.features.table_columns import TableColumns
+from compshift.features.text_columns import TextTerms
 
 if TYPE_CHECKING:
     from compshift.features.embedder import Embedder
     from compshift.features.extract import Extraction
 
-KEYWORDS = {"features": "features", "images": "path", "text": "text"}
+KEYWORDS = {"features": "features", "images": "path", "text": "text", "tfidf": "text"}
 """Parameter of ``load_table`` that names the columns of each kind of samples."""
 
-WITHOUT_NETWORK = ("features", "table")
+WITHOUT_NETWORK = ("features", "table", TFIDF)
 """Kinds of samples whose features need no backbone."""
 
-MAX_SAMPLE_COLUMNS = {"images": 1, "text": 2}
+MAX_SAMPLE_COLUMNS = {"images": 1, "text": 2, TFIDF: 1}
 """Maximum number of columns that a recipe of each kind may have; other kinds have no limit."""
 
 
@@ -44,7 +46,7 @@ MAX_SAMPLE_COLUMNS = {"images": 1, "text": 2}
 class Recipe:
     """Columns and backbone that features are made from; stored with a fitted model, to predict tables."""
 
-    kind: str  # "features", "images", "text" or "table"
+    kind: str  # "features", "images", "text", "table" or "tfidf"
     columns: tuple[str, ...]
     backbone: str = ""  # a name or folder; in a model file as ``portable_backbone`` returns it
     pooling: str = "auto"
@@ -54,21 +56,24 @@ class Recipe:
     pairs: str = "joint"  # encoding of pairs of texts; model files of older releases lack it
     split: Mapping[str, Any] | None = None  # how the table was split, as ``with_split`` records it
     table: TableColumns | None = None  # how columns of any kind become features, for the kind "table"
+    terms: TextTerms | None = None  # words that are features, for the kind "tfidf"; None before they are fitted
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a dictionary that can be written as JSON."""
-        content = asdict(replace(self, table=None))
+        content = asdict(replace(self, table=None, terms=None))
+        del content["table"], content["terms"]
         if self.pairs == "joint":
             del content["pairs"]
-        content["table"] = None if self.table is None else self.table.to_dict()
-        return content if self.kind == "table" else {key: value for key, value in content.items() if key != "table"}
+        fitted = {"table": self.table, "terms": self.terms}
+        return content | {name: part.to_dict() for name, part in fitted.items() if part is not None}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Recipe:
         """Return the recipe that ``to_dict`` described. The content is checked, because it comes from a file."""
         try:
             table = None if content.get("table") is None else TableColumns.from_dict(content["table"])
-            recipe = cls(**{**content, "columns": tuple(content["columns"]), "table": table})
+            terms = None if content.get("terms") is None else TextTerms.from_dict(content["terms"])
+            recipe = cls(**{**content, "columns": tuple(content["columns"]), "table": table, "terms": terms})
             recipe._check()
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
@@ -88,6 +93,8 @@ class Recipe:
             raise InputError(f"columns has {len(self.columns)} names, but must have {expected} for {self.kind}")
         if (None if self.table is None else self.table.names) != (self.columns if self.kind == "table" else None):
             raise InputError("table must describe the columns, for a recipe of the kind 'table' and no other")
+        if (self.terms is not None) != (self.kind == TFIDF):
+            raise InputError("terms must list the words, for a recipe of the kind 'tfidf' and no other")
         check_name("pairs", self.pairs, ("auto", "joint"))
         for name in ("backbone", "pooling", "dtype", "network"):
             if not isinstance(getattr(self, name), str):
@@ -103,7 +110,13 @@ class Recipe:
             return load_labels(
                 table, self.load_samples(table), **{key: value for key, value in options.items() if key != "root"}
             )
-        return load_table(table, **self._columns(), **options)
+        data = load_table(table, **self._columns(), **options)
+        return data if self.terms is None else replace(data, samples=self.terms.transform(data.samples.first))
+
+    def fitted(self, data: GroupedDataset, train: GroupedDataset) -> tuple[GroupedDataset, Recipe]:
+        """Return texts with their TF-IDF as features, whose words are those of the rows ``train``, and the recipe."""
+        terms = TextTerms.fit(train.samples.first)
+        return replace(data, samples=terms.transform(data.samples.first)), replace(self, terms=terms)
 
     def load_with_same_split(self, table: Any, **options: Any) -> GroupedDataset:
         """Read a labelled table and split it in the same way as the table that the model was fitted to.
@@ -136,7 +149,8 @@ class Recipe:
         """Read the samples of a table; it needs no labels."""
         if self.table is not None:
             return self.table.transform(read_raw_columns(table, self.columns))
-        return load_samples(table, **self._columns(), root=root)
+        samples = load_samples(table, **self._columns(), root=root)
+        return samples if self.terms is None else self.terms.transform(samples.first)
 
     def embedder(self, *, weights: str | PathLike[str] | None = None, **options: Any) -> Embedder:
         """Load the backbone into an ``Embedder``; raise if its weights differ from those the model was fitted with.
@@ -145,11 +159,15 @@ class Recipe:
         differs between machines.
         """
         if self.kind in WITHOUT_NETWORK:
-            raise InputError("columns of numbers need no backbone: use them as features directly")
+            raise InputError("these columns need no backbone: use them as features directly")
         try:
             from compshift.features.embedder import Embedder
         except ModuleNotFoundError as error:
-            raise InputError(f"images and texts need {error.name}: install compshift[torch]") from None
+            without = f", or use backbone={TFIDF!r}, which needs no network" if self.kind == "text" else ""
+            raise InputError(
+                f"embeddings of images and texts need the package {error.name}: pip install "
+                f"'compshift[weights]'{without}"
+            ) from None
         from compshift.features.extract import network_key
         from compshift.nn.backbones import load_backbone
 

@@ -13,11 +13,12 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import Pipeline
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_same_order
 from compshift._errors import InputError, an, check_name, listing, shown, unknown_name
-from compshift.core.columns import native_table, without_arrow
+from compshift.core.columns import as_pandas, frame_like
 from compshift.crm.boosting import CRMBoostingClassifier
 from compshift.crm.cv import CRMClassifierCV
 from compshift.data.raw_tables import as_times, column_kind
@@ -182,8 +183,9 @@ class TableFeatures(TransformerMixin, BaseEstimator):
         Returns
         -------
         DataFrame (n, p)
-            Features as numbers, with the index of ``X``. For boosted energies, categorical features have pandas' type
-            ``category``; a category's number is its position in the order of frequency in training.
+            Features as numbers. For linear energies, a frame of the library of ``X``; for boosted energies, a pandas
+            DataFrame, in which categorical features have the type ``category``, and a category's number is its position
+            in the order of frequency in training. A pandas DataFrame has the index of ``X``.
 
         Raises
         ------
@@ -204,6 +206,14 @@ class TableFeatures(TransformerMixin, BaseEstimator):
         features = self._table.transform({name: frame[name].reset_index(drop=True) for name in self.columns_})
         names = self._table.feature_names
         result = pd.DataFrame(features, columns=names, index=frame.index)
+        library = _get_output_config("transform", self)["dense"]
+        if self.energies == "linear":
+            return frame_like(result, X) if library == "default" else result
+        if self._table.categorical and library == "polars":
+            raise InputError(
+                "set_output(transform='polars') is for energies='linear': for boosted energies, categories are "
+                "numbers, which no type of Polars can hold; use set_output(transform='pandas')"
+            )
         n_levels = {column.name: len(column.levels) for column in self._table.columns}
         for index in self._table.categorical:
             levels = np.arange(n_levels[names[index]], dtype=np.float64)
@@ -255,10 +265,8 @@ def _as_frame(X: Any) -> Any:
     """Convert a table to a pandas DataFrame with distinct texts as column names, and check that it is not empty."""
     import pandas as pd
 
-    table = native_table(X)
-    if hasattr(table, "to_pandas") and not hasattr(table, "iloc"):  # Polars, Arrow
-        table = table.to_pandas()
-    elif isinstance(table, Mapping):
+    table = as_pandas(X)
+    if isinstance(table, Mapping):
         try:
             table = pd.DataFrame({name: getattr(column, "array", column) for name, column in table.items()})
         except (TypeError, ValueError) as error:
@@ -308,7 +316,7 @@ def _with_dates(column: Any, name: str) -> Any:
 
 def _check_no_target(content: Mapping[str, Any], y: Any) -> None:
     """Check that no column has both the name and the values of a target, which would leak it into the features."""
-    y = without_arrow(native_table(y))
+    y = as_pandas(y, "y")
     single = {y.name: y} if hasattr(y, "name") else {}
     targets = {name: y[name] for name in y} if isinstance(y, Mapping) or hasattr(y, "columns") else single
     for name, values in targets.items():

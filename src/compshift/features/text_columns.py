@@ -1,4 +1,8 @@
-"""Features of a column of texts: TF-IDF of words, then a truncated singular value decomposition."""
+"""Features of a column of texts: TF-IDF of words, sparse or reduced by a truncated singular value decomposition.
+
+A column among others of a table becomes a few dense components (``TextComponents``). Texts that are the only samples
+keep one sparse feature per word (``TextTerms``).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ import numpy as np
 
 from compshift._errors import InputError, shown
 from compshift.core.arrays import FloatArray
+from compshift.core.sparse import SparseRows
 from compshift.data.raw_tables import as_text
 
 MAX_TERMS = 1000
@@ -23,6 +28,9 @@ MAX_COMPONENTS = 20
 
 ROWS_PER_COMPONENT = 10
 """Minimum number of training rows per component; a smaller table gets fewer components."""
+
+MAX_SPARSE_TERMS = 100_000
+"""Maximum number of words that are a sparse feature each, the most frequent ones."""
 
 MAX_WEIGHT = 100.0
 """Maximum absolute value of ``idf`` (1 + log n after fitting) and ``components`` (1) accepted from a model file."""
@@ -35,6 +43,57 @@ LANGUAGE_SHARE = 0.5
 
 INSPECTED_TEXTS = 2000
 """Maximum number of texts that are inspected to determine whether a column is language."""
+
+
+@dataclass(frozen=True)
+class TextTerms:
+    """Words of the training texts and their inverse document frequencies, float64 in base64; each is a feature."""
+
+    terms: tuple[str, ...]  # (v,)
+    idf: str  # (v,)
+
+    @classmethod
+    def fit(cls, texts: Any) -> TextTerms:
+        """Fit TF-IDF to training texts (n,), with the words that at least two of them have."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        try:
+            return cls.of(TfidfVectorizer(max_features=MAX_SPARSE_TERMS, min_df=2).fit(texts))
+        except ValueError:
+            raise InputError(
+                "no word of two letters or more occurs in two of the training texts: check that the column holds texts"
+            ) from None
+
+    @classmethod
+    def of(cls, vectorizer: Any) -> TextTerms:
+        """Return the words of a fitted ``TfidfVectorizer`` with the default tokens and weights."""
+        terms = tuple(str(term) for term in vectorizer.get_feature_names_out())
+        return cls(terms, _encode(vectorizer.idf_, "<f8"))
+
+    def vectorizer(self) -> Any:
+        """Return a ``TfidfVectorizer`` that is fitted to these words."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        found = TfidfVectorizer(vocabulary=list(self.terms))
+        found.idf_ = _decode(self.idf, "<f8")
+        return found
+
+    def transform(self, texts: Any) -> SparseRows:
+        """Return the TF-IDF of texts, (n, v)."""
+        return SparseRows.of(self.vectorizer().transform(texts))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {"terms": list(self.terms), "idf": self.idf}
+
+    @classmethod
+    def from_dict(cls, content: Any) -> TextTerms:
+        """Return the object that ``to_dict`` described. The content is checked, because it comes from a file."""
+        if not isinstance(content, Mapping) or set(content) != {"terms", "idf"}:
+            raise InputError(f"terms is {shown(content)}, but must have terms and idf")
+        terms = _checked_terms(content["terms"], MAX_SPARSE_TERMS)
+        _check_length(_checked(content["idf"], "idf", len(terms), "<f8"), terms)
+        return cls(terms, content["idf"])
 
 
 @dataclass(frozen=True)
@@ -84,23 +143,16 @@ class TextComponents:
         """Return the object that ``to_dict`` described. The content is checked, because it comes from a file."""
         if not isinstance(content, Mapping) or set(content) != {"terms", "idf", "components"}:
             raise InputError(f"text is {shown(content)}, but must have terms, idf and components")
-        terms = content["terms"]
-        if (
-            not isinstance(terms, list | tuple)
-            or not all(isinstance(term, str) for term in terms)
-            or not 0 < len(set(terms)) == len(terms) <= MAX_TERMS
-        ):
-            raise InputError(f"terms must be a list of 1 to {MAX_TERMS} different words")
-        arrays = {key: _checked(content[key], key) for key in ("idf", "components")}
-        if len(arrays["idf"]) != len(terms):
-            raise InputError(f"idf has {len(arrays['idf'])} numbers for {len(terms)} terms: it needs one for each")
+        terms = _checked_terms(content["terms"], MAX_TERMS)
+        arrays = {key: _checked(content[key], key, MAX_COMPONENTS * MAX_TERMS) for key in ("idf", "components")}
+        _check_length(arrays["idf"], terms)
         size, rest = divmod(len(arrays["components"]), len(terms))
         if rest or not 0 < size <= MAX_COMPONENTS:
             raise InputError(
                 f"components has {len(arrays['components'])} numbers for {len(terms)} terms: it needs 1 to "
                 f"{MAX_COMPONENTS} for each"
             )
-        return cls(tuple(terms), content["idf"], content["components"])
+        return cls(terms, content["idf"], content["components"])
 
 
 def is_language(column: Any) -> bool:
@@ -134,23 +186,44 @@ def _texts(column: Any) -> Sequence[str]:
     return [text or "" for text in as_text(column)]
 
 
-def _encode(values: Any) -> str:
-    """Return numbers as base64 text of float32."""
-    return base64.b64encode(np.asarray(values, dtype="<f4").tobytes()).decode("ascii")
+def _encode(values: Any, dtype: str = "<f4") -> str:
+    """Return numbers as base64 text of float32, or of another type."""
+    return base64.b64encode(np.asarray(values, dtype=dtype).tobytes()).decode("ascii")
 
 
-def _decode(text: str) -> FloatArray:
+def _decode(text: str, dtype: str = "<f4") -> FloatArray:
     """Return the numbers that ``_encode`` wrote, as a one-dimensional array."""
-    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4").astype(np.float64)
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype=dtype).astype(np.float64)
 
 
-def _checked(text: Any, name: str) -> FloatArray:
-    """Decode a text from a file, after checking that ``_encode`` could have written it; ``name`` is for the message."""
-    limit = 6 * MAX_COMPONENTS * MAX_TERMS  # base64 has 4 characters for 3 bytes
+def _checked_terms(terms: Any, limit: int) -> tuple[str, ...]:
+    """Check the words from a file, and return them."""
+    if (
+        not isinstance(terms, list | tuple)
+        or not all(isinstance(term, str) for term in terms)
+        or not 0 < len(set(terms)) == len(terms) <= limit
+    ):
+        raise InputError(f"terms must be a list of 1 to {limit} different words")
+    return tuple(terms)
+
+
+def _checked(text: Any, name: str, most: int, dtype: str = "<f4") -> FloatArray:
+    """Decode a text from a file, after checking that ``_encode`` could have written it from at most ``most`` numbers.
+
+    ``name`` is for the message.
+    """
+    size = np.dtype(dtype).itemsize
+    limit = 4 * (most * size // 3 + 1)  # base64 has 4 characters for 3 bytes
     try:
-        values = _decode(text) if isinstance(text, str) and len(text) <= limit else None
+        values = _decode(text, dtype) if isinstance(text, str) and len(text) <= limit else None
     except (binascii.Error, ValueError):
         values = None
     if values is None or not (np.abs(values) <= MAX_WEIGHT).all():
-        raise InputError(f"{name} must be base64 text of finite float32 numbers of at most {MAX_WEIGHT:g}")
+        raise InputError(f"{name} must be base64 text of finite float{8 * size} numbers of at most {MAX_WEIGHT:g}")
     return values
+
+
+def _check_length(idf: FloatArray, terms: Sequence[str]) -> None:
+    """Check that there is one inverse document frequency for each word."""
+    if len(idf) != len(terms):
+        raise InputError(f"idf has {len(idf)} numbers for {len(terms)} terms: it needs one for each")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from compshift._checks import check_finite_number
 from compshift._errors import InputError, check_name, shown, unknown_name
 from compshift._files import check_ordinary, check_path
+from compshift.data.dataset import TFIDF
 from compshift.data.images import RESIZE_AND_CROP, SIZE, Geometry, ImagePreprocessing, scaled
 
 
@@ -338,6 +339,8 @@ def check_backbone(
     """Check, without reading files, that a backbone takes samples of this kind and accepts these options."""
     if not isinstance(name, str):
         raise unknown_name("backbone", name, _known(kind))
+    if name == TFIDF:
+        raise InputError(f"{TFIDF!r} is not a network: it is for `compshift fit --text`; pass the name of a backbone")
     if name in _pretrained("images") or name in _pretrained("text"):
         accepted = "text" if name in PACKAGED_TEXT_BACKBONES else "images"
         if accepted != kind:

@@ -21,7 +21,6 @@ import numpy as np
 
 from compshift._errors import InputError, listing, shown, unknown_name
 from compshift.core.arrays import FloatArray
-from compshift.core.columns import plain_value
 from compshift.crm.known import as_model_values, check_known_names
 from compshift.data.dataset import ImageArrays, Texts, prior_of_records
 from compshift.features.recipe import WITHOUT_NETWORK, Recipe

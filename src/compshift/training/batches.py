@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 from compshift._checks import check_finite, check_float32, check_numbers
 from compshift._errors import InputError, an, listing
 from compshift.core.arrays import FloatArray, IntArray
-from compshift.core.columns import is_arrow
+from compshift.core.columns import as_pandas
 from compshift.data.dataset import KINDS, GroupedDataset, ImageArrays, ImageFiles, Samples, Texts
 from compshift.features.reading import (
     Batches,
@@ -250,7 +250,7 @@ def _matrix(samples: Any, columns: Sequence[str] | None) -> Any:
     """Convert features to a 32-bit matrix, after checking its columns and that its values are finite."""
     if type(samples) in KINDS:
         raise InputError(f"the model takes features, but the samples are {KINDS[type(samples)]}: {_MATRIX}")
-    samples = samples.to_pandas() if is_arrow(samples) else samples
+    samples = as_pandas(samples, "samples")
     names = [str(name) for name in samples.columns] if hasattr(samples, "columns") else None
     if names is not None and columns is not None and names != list(columns):
         order = "in another order" if sorted(names) == sorted(columns) else f"{listing(names, 4)}"

@@ -27,7 +27,8 @@ def save(estimator: Any, path: str | PathLike[str]) -> None:
     ``compshift.load`` and the command line read them; they contain no code. Before the classifier, a pipeline may
     have a ``TableFeatures``, as ``table_classifier`` makes it, or scikit-learn's ``SimpleImputer``, ``StandardScaler``,
     ``OneHotEncoder(handle_unknown="ignore")`` or a ``ColumnTransformer`` of them, fitted to a table with named columns.
-    A ``StandardScaler`` right before the classifier becomes part of its weights.
+    A ``StandardScaler`` right before the classifier becomes part of its weights. Texts may have a ``TfidfVectorizer``
+    with the default tokens and weights; the command line then reads them from the column "text".
 
     Parameters
     ----------
@@ -76,8 +77,8 @@ def save(estimator: Any, path: str | PathLike[str]) -> None:
         )
     clf: Any = copy(model)
     inputs, stored = recipe.to_dict(), clf.inputs_ or {}
-    if stored.get("table") == inputs["table"]:  # the stored recipe also records how the training table was split
-        inputs = dict(stored)
+    if all(stored.get(name) == inputs.get(name) for name in ("table", "terms")):
+        inputs = dict(stored)  # which also records how the training table was split
     clf.__dict__.pop("feature_names_in_", None)  # the recipe has them
     clf.save(path, inputs=inputs)
 
@@ -126,7 +127,7 @@ def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
         The model. A saved ``CRMClassifierCV`` is loaded as the ``CRMClassifier`` with the selected settings. A model
         that was fitted to columns of a table, by ``table_classifier`` or ``compshift fit TABLE``, is loaded as a
         Pipeline with the steps ``features``, a ``TableFeatures``, and ``classifier``; it predicts tables with these
-        columns.
+        columns. For a model of the words of texts, ``features`` is scikit-learn's ``TfidfVectorizer``.
 
     Raises
     ------
@@ -145,30 +146,32 @@ def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
 
         return TrainedClassifier.load(path, device)
     clf = load_file(path)
-    if (clf.inputs_ or {}).get("kind") != "table":
+    if (clf.inputs_ or {}).get("kind") not in ("table", "tfidf"):
         return clf
     try:
-        return _table_pipeline(clf)
+        return _pipeline(clf)
     except InputError as error:
         raise InputError(f"{str(path)!r} cannot be loaded: {error}") from None
 
 
-def _table_pipeline(clf: FittedCRM) -> Pipeline:
-    """Return a pipeline of the table features that a classifier's recipe describes, and the classifier."""
+def _pipeline(clf: FittedCRM) -> Pipeline:
+    """Return a pipeline of the features of tables or texts that a classifier's recipe describes, and the classifier."""
     from sklearn.pipeline import Pipeline
 
     from compshift.features.recipe import Recipe
     from compshift.features.table_classifier import TableFeatures
 
     assert clf.inputs_ is not None
-    features = TableFeatures._from_recipe(Recipe.from_dict(clf.inputs_))
+    recipe = Recipe.from_dict(clf.inputs_)
+    features = TableFeatures._from_recipe(recipe) if recipe.terms is None else recipe.terms.vectorizer()
     names = features.get_feature_names_out()
     if len(names) != clf.n_features_in_:
         raise InputError(
             f"its columns make {len(names)} features, but the model takes {clf.n_features_in_}: fit it again, or save "
             "it without inputs"
         )
-    clf.feature_names_in_ = names
+    if recipe.terms is None:
+        clf.feature_names_in_ = names
     return Pipeline([("features", features), ("classifier", clf)])
 
 
