@@ -310,7 +310,7 @@ class Explanation:
             return np.asarray(found)
         totals = np.zeros((self._X.shape[1], len(rows)))
         np.add.at(totals, model.basis.column, found.T)
-        return totals.T
+        return np.asarray(totals.T)
 
     def _dense(self, rows: IntArray) -> FloatArray:
         """Return the features of some samples, (r, p), as a dense array."""
