@@ -315,7 +315,7 @@ class Explanation:
     def _dense(self, rows: IntArray) -> FloatArray:
         """Return the features of some samples, (r, p), as a dense array."""
         if not isinstance(self._X, SparseRows):
-            return self._X[rows]
+            return np.asarray(self._X[rows])
         if len(rows) * self._X.shape[1] > MAX_DENSE_CELLS:
             raise InputError(
                 f"contributions of {self._X.shape[1]} sparse features in {len(rows)} samples do not fit into memory: "
