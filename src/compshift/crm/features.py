@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import get_tags
+from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from compshift._checks import changed_names_error, check_finite, check_magnitude, check_unmasked, unreadable_error
 from compshift._errors import InputError, InputTypeError, listing, shown
+from compshift.core.arrays import IntArray
 from compshift.core.columns import as_mapping, column_values, native_table, plain_value
 from compshift.core.sparse import Features, SparseRows, is_sparse
 from compshift.crm.problem import MAX_EXTENT_RATIO
@@ -226,3 +227,8 @@ def warn_of_unequal_scales(estimator: Any, X: Features) -> None:
         "compshift.table_classifier",
         stacklevel=3,
     )
+
+
+def rows_of(X: Any, rows: IntArray) -> Any:
+    """Return some rows of features, or of the table that an estimator takes as it is."""
+    return X[rows] if isinstance(X, SparseRows) else _safe_indexing(X, rows)

@@ -35,7 +35,7 @@ from compshift.core.columns import (
 from compshift.core.groups import GroupSpace, check_space
 from compshift.core.posterior import Pattern, known_patterns
 from compshift.core.sparse import Features
-from compshift.crm.features import training_features
+from compshift.crm.features import rows_of, training_features
 from compshift.data.feature_store import FeatureStore
 from compshift.metrics.group import correct_rows
 
@@ -171,7 +171,7 @@ def read_training(
     keep = weight > 0
     labels = read_labels(y, attributes, space, keep, stacklevel=5, missing=missing)
     if not keep.all():
-        X, weight = X[np.flatnonzero(keep)], weight[keep]
+        X, weight = rows_of(X, np.flatnonzero(keep)), weight[keep]
     complete = (labels.codes >= 0).all(axis=1)
     place = None
     if len(X) < len(keep) or not complete.all():

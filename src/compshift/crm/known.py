@@ -16,7 +16,6 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from sklearn.utils import _safe_indexing
 
 from compshift._checks import check_same_order, check_same_rows
 from compshift._errors import InputError, listing, shown, unknown_name
@@ -24,8 +23,7 @@ from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.columns import Column, as_mapping, read_columns
 from compshift.core.groups import GroupSpace
 from compshift.core.posterior import agreement, rows_by_known_values
-from compshift.core.sparse import SparseRows
-from compshift.crm.features import prediction_features
+from compshift.crm.features import prediction_features, rows_of
 from compshift.crm.inputs import reject_names
 from compshift.data.dataset import as_known
 
@@ -49,8 +47,7 @@ def predict_known(
         return list(predict(clf, X))
     results: list[Any] = []
     for rows, part in restricted_parts(clf, known_codes(clf, attributes, len(X))):
-        chosen = X[rows] if isinstance(X, SparseRows) else _safe_indexing(X, rows)  # X can be a table, too
-        found = predict(part, chosen)
+        found = predict(part, rows_of(X, rows))
         results = results or [np.empty((len(X), *array.shape[1:]), dtype=array.dtype) for array in found]
         for result, array in zip(results, found, strict=True):
             result[rows] = array
