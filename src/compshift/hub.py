@@ -219,9 +219,9 @@ def from_pretrained(
 
 def _write_model(model: Any, folder: Path) -> Any:
     """Write the files of a model to a folder; return the model as readers of the files will have it."""
-    from compshift.training.load import load, needed_extra, save
+    from compshift.training.load import load, save
 
-    if needed_extra(model):
+    if hasattr(model, "head_"):  # a network
         save(model, folder)
         return model
     folder.mkdir(parents=True, exist_ok=True)

@@ -194,7 +194,7 @@ def _arguments(
             predicted = _PyFunc(model).predict(input_example)
             signature = models.infer_signature(input_example, predicted, **schema)
     with TemporaryDirectory(prefix="compshift-") as folder:
-        path = Path(folder) / ("model" if extra else "model.safetensors")
+        path = Path(folder) / ("model" if hasattr(model, "head_") else "model.safetensors")
         save(model, path)
         yield {
             "loader_module": __name__,

@@ -307,8 +307,11 @@ def test_rare_categories_share_a_feature(call, tmp_path):
         (["--keep", "name"], "column 'name' is not known: use one of"),
         (["--keep", "income,age,job,member,since,empty"], "no column of 't.csv' can be a feature, 'id' (text that"),
         (["--keep", "id,income,age,job,member,since,empty"], "'t.csv' has no columns besides 'churn', 'region', 'id'"),
-        (["--backbone", "minilm"], "--backbone is for --path and --text, not for columns of numbers and categories"),
-        (["--root", ".", "--cache", "c"], "--root and --cache are for --path and --text, not for columns of numbers"),
+        (
+            ["--backbone", "minilm"],
+            "--backbone is for columns of texts, but 't.csv' has none besides its labels: leave",
+        ),
+        (["--root", ".", "--weights", "w"], "--root and --weights are for --path and --text, not for tables whose"),
         (["--shares", "0.5,0.5"], "--shares cannot be used with a table that has a column 'split'"),
         (["--split", "val"], "there are no val rows: use one of 'train', 'test'"),
     ],

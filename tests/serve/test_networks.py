@@ -3,6 +3,7 @@
 import base64
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("torch")
@@ -16,6 +17,7 @@ from compshift.serve.metrics import DriftMonitor
 from compshift.serve.model import ServedModel
 from compshift.training import train
 from compshift.training.load import LoadedModel, load_model_parts
+from tests.features.test_text_columns import remarks
 from tests.nn import models
 from tests.serve.service import served
 from tests.training.small_runs import QUICK, gaussians
@@ -52,6 +54,25 @@ def test_texts(tmp_path):
         ServedModel(elsewhere)
     moved = ServedModel(elsewhere, str(tmp_path / "bert"))
     assert moved.predict(moved.read({"rows": [{"caption": lines[0]}]}, 1))
+
+
+def test_tables_with_texts(tmp_path):
+    pytest.importorskip("transformers")
+    models.bert(tmp_path / "bert")
+    frame = pd.DataFrame({"caption": remarks(CODES[:, 0]), "size": np.arange(N) * 1.0})
+    frame.loc[3, "caption"] = None
+    pipe = cs.table_classifier("linear", text=str(tmp_path / "bert"), alphas=[0.1])
+    cs.save(pipe.fit(frame, CODES[:, 0], classifier__attributes=CODES[:, 1]), tmp_path / "m")
+    model = served(tmp_path / "m")
+    assert model.has_network
+    assert model.example() == {"rows": [{"caption": "a short text", "size": 11.5}]}
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    answer = model.predict(model.read({"rows": rows}, N))
+    np.testing.assert_allclose(answer["predictions"]["y"]["probabilities"], pipe.predict_proba(frame), atol=1e-5)
+    (tmp_path / "bert").rename(tmp_path / "moved")
+    with pytest.raises(InputError, match="computed by the backbone in the folder 'bert'"):
+        served(tmp_path / "m")
+    assert ServedModel(load_model_parts(tmp_path / "m"), str(tmp_path / "moved")).has_network
 
 
 def test_images_in_base64(tmp_path):

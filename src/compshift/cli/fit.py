@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -245,8 +246,9 @@ def fit(
     Columns of a table become features as they are: numbers, text, booleans and dates, with empty cells. The model file
     stores how, and `compshift predict` takes tables with the same columns.
 
-    With --path or --text, --backbone first computes the features, which are kept in --cache. With --backbone tfidf, the
-    words of the texts are the features. With --unlabelled, the fit also uses rows without labels, in which groups that
+    With --path or --text, --backbone first computes the features, which are kept in --cache; with --backbone tfidf, the
+    words of the texts are the features. Without --path and --text, --backbone embeds the columns of texts, and the
+    other columns stay as they are. With --unlabelled, the fit also uses rows without labels, in which groups that
     training lacks may occur.
     """
     from compshift._progress import on_terminal, show_progress
@@ -256,6 +258,7 @@ def fit(
         check_attribute_sizes,
         check_model_path,
         embedded,
+        embedded_texts,
         feature_origin,
         raw_table_features,
         split_part,
@@ -332,11 +335,14 @@ def fit(
             )
         machine: dict[str, Any] = {"batch_size": batch_size, "num_workers": workers, "device": device}
         embed = partial(embedded, table, overwrite=overwrite, quiet=json, machine=machine)
+        embed_texts = partial(embedded_texts, embed)
         if is_raw:
-            given = {"--root": root, "--backbone": backbone, "--weights": weights, "--cache": cache}
-            given |= {"--skip-broken": skip_broken, "--overwrite": overwrite}
-            reject_unused(given, "for --path and --text, not for columns of numbers and categories")
-            data, recipe = raw_table_features(table, source, quiet=json)
+            given = {"--root": root, "--weights": weights, "--skip-broken": skip_broken}
+            reject_unused(given, "for --path and --text, not for tables whose columns are features")
+            if not table.text_backbone:
+                given = {"--cache": cache, "--overwrite": overwrite}
+                reject_unused(given, "for networks, and --backbone names none")
+            data, recipe = raw_table_features(table, source, partial(embed_texts, cache_folder), quiet=json)
             assert recipe.table is not None
             categorical = recipe.table.categorical
         else:
@@ -352,7 +358,13 @@ def fit(
         pool = None
         if unlabelled is not None:
             rows, pool_recipe = pool_rows(unlabelled, output, recipe.to_dict(), table.for_pool())
-            pool = (rows if pool_recipe is None else embed(cache_folder / POOL_FOLDER, rows, pool_recipe)[0]).X
+            if pool_recipe is not None and pool_recipe.table is not None:
+                texts = pool_recipe.table.embedded
+                content, _ = embed_texts(cache_folder / POOL_FOLDER, rows.samples, texts, pool_recipe)
+                rows = replace(rows, samples=pool_recipe.table.transform(content.columns))
+            elif pool_recipe is not None:
+                rows, _ = embed(cache_folder / POOL_FOLDER, rows, pool_recipe)
+            pool = rows.X
         inputs = recipe.to_dict() | {"backbone": portable_backbone(recipe.backbone, output.parent)}
     data, _ = split_part(data, split, "train")
     if pool is not None and pool.shape[1] != data.X.shape[1]:

@@ -30,13 +30,16 @@ from compshift.data.typed_tables import TABLE_ENDINGS
 
 if TYPE_CHECKING:
     from compshift.core.groups import GroupSpace
-    from compshift.data.dataset import GroupedDataset, Samples
+    from compshift.data.dataset import GroupedDataset, RawColumns, Samples
     from compshift.data.images import Geometry
     from compshift.features.recipe import Recipe
 
 
 Embed = Callable[[Path, Any, "Recipe"], tuple[Any, "Recipe"]]
 """Function that computes the features of a data set by a recipe, or reads them from the folder of a cache."""
+
+EmbedTexts = Callable[["RawColumns", Sequence[str], "Recipe"], tuple["RawColumns", "Recipe"]]
+"""Function that puts embeddings in place of texts of a raw table, as ``embedded_texts`` does."""
 
 NON_MODEL_ENDINGS = (
     *(".csv", ".tsv", ".txt", ".xls", ".xlsx", ".parquet", ".pq", ".npz", ".npy", ".json", ".jsonl", ".ndjson"),
@@ -95,6 +98,13 @@ class TableOptions:
             source.exists() and is_parquet(source) and not holds_features(source)
         )
 
+    @property
+    def text_backbone(self) -> str:
+        """Backbone for the texts of a raw table, by name or resolved path; empty for components of TF-IDF."""
+        if self.backbone is None or self.backbone == TFIDF:
+            return ""
+        return _resolved(self.backbone)
+
     def for_pool(self) -> TableOptions:
         """Return the options that also apply to unlabelled rows in another file: --root, if the samples are images."""
         return TableOptions(root=self.root if self.path is not None else None)
@@ -123,7 +133,7 @@ class TableOptions:
             if len(columns) > 1:
                 raise InputError(f"--backbone {TFIDF} takes one column of texts, but --text names {len(columns)}")
             return Recipe(TFIDF, columns)
-        return Recipe(kind, columns, str(Path(name).resolve()) if Path(name).is_dir() else name)
+        return Recipe(kind, columns, _resolved(name))
 
     def split_rule(self) -> str | dict[str, float] | None:
         """Return the name of the column of splits, or the shares of a random split, or None if neither is given."""
@@ -138,6 +148,11 @@ class TableOptions:
             source, target=targets, attributes=nuisances, split=split, random_state=self.seed, root=self.root
         )
         return data, recipe.with_split(data, split, self.seed)
+
+
+def _resolved(backbone: str) -> str:
+    """Return the absolute path of a backbone that is a folder; return a name unchanged."""
+    return str(Path(backbone).resolve()) if Path(backbone).is_dir() else backbone
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,16 +330,20 @@ def _check_split(table: TableOptions, source: Path) -> None:
         )
 
 
-def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tuple[GroupedDataset, Recipe]:
+def raw_table_features(
+    table: TableOptions, source: Path, embed: EmbedTexts | None = None, *, quiet: bool
+) -> tuple[GroupedDataset, Recipe]:
     """Return the rows of a raw table with features made of its columns, and the recipe; print which columns are used.
 
     The columns are those of --features, or all besides labels, splits and those of --keep. Whether a column holds
-    numbers, dates, categories or texts is inferred from the rows that the model is fitted to.
+    numbers, dates, categories or texts is inferred from the rows that the model is fitted to. ``embed`` is used for
+    texts if --backbone names a network.
     """
+    from compshift.data.dataset import RawColumns
     from compshift.data.raw_tables import is_typed, raw_names, read_raw_columns
     from compshift.data.table import load_labels
     from compshift.features.recipe import Recipe
-    from compshift.features.table_columns import TableColumns, described, left_out_sentence
+    from compshift.features.table_columns import TableColumns, described, language_columns, left_out_sentence
 
     if not source.exists():
         raise InputError(f"there is no table {str(source)!r}: pass a .csv, .xlsx, .jsonl or .parquet file")
@@ -343,14 +362,23 @@ def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tup
     columns = chosen or [name for name in known if name not in (*others, *kept, SPLIT_COLUMN)]
     if not columns:
         raise InputError(f"{str(source)!r} has no columns besides {listing([*others, *kept])}: add columns of features")
-    content = read_raw_columns(source, columns)
-    numbers = np.arange(len(content[columns[0]]))[:, None]
+    content, typed = RawColumns(read_raw_columns(source, columns)), is_typed(source)
     data = load_labels(
-        source, numbers, target=table.targets, attributes=table.nuisances, split=split, random_state=table.seed
+        source, content, target=table.targets, attributes=table.nuisances, split=split, random_state=table.seed
     )
-    rows = split_part(data, table.split, "train")[0].X[:, 0]
-    training = {name: column.iloc[rows] for name, column in content.items()}
-    found, left_out = TableColumns.fit(training, table.energies, typed=is_typed(source), chosen=chosen is not None)
+    recipe = Recipe("table", tuple(columns), backbone=table.text_backbone)
+    if recipe.needs_network:
+        assert embed is not None
+        texts = language_columns(split_part(data, table.split, "train")[0].samples.columns, typed=typed)
+        if not texts:
+            raise InputError(
+                f"--backbone is for columns of texts, but {str(source)!r} has none besides its labels: leave it out, "
+                "or name the column of the samples with --text or --path"
+            )
+        content, recipe = embed(content, texts, recipe)
+        data = replace(data, samples=content)
+    training = split_part(data, table.split, "train")[0].samples.columns
+    found, left_out = TableColumns.fit(training, table.energies, typed=typed, chosen=chosen is not None)
     if not found.columns:
         raise InputError(
             f"no column of {str(source)!r} can be a feature, {left_out_sentence(left_out)}: add columns of numbers, "
@@ -360,8 +388,29 @@ def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tup
     if left_out:
         remedy = "name the columns to use with --features, or " if table.energies == "boosted" else ""
         typer.echo(f"left out: {left_out_sentence(left_out)}; {remedy}leave out further columns with --keep", err=quiet)
-    recipe = Recipe("table", found.names, table=found)
-    return replace(data, samples=found.transform(content)), recipe.with_split(data, split, table.seed)
+    recipe = replace(recipe, columns=found.names, table=found)
+    return replace(data, samples=found.transform(content.columns)), recipe.with_split(data, split, table.seed)
+
+
+def embedded_texts(
+    embed: Embed, cache: Path, rows: RawColumns, texts: Sequence[str], recipe: Recipe
+) -> tuple[RawColumns, Recipe]:
+    """Return the columns of a raw table with embeddings in place of texts, computed or read from ``cache``."""
+    from compshift.core.groups import GroupSpace
+    from compshift.data.dataset import GroupedDataset
+    from compshift.features.text_columns import with_embeddings
+
+    used = recipe.of_texts()
+
+    def compute(samples: Samples) -> Any:
+        nonlocal used
+        space = GroupSpace.from_cardinalities([1], names=["text"])
+        data = GroupedDataset(samples, space, np.zeros((len(samples), 1), dtype=np.int64))
+        data, used = embed(cache, data, used)
+        return data.X
+
+    rows = with_embeddings(rows, texts, compute)
+    return rows, replace(recipe, network=used.network, dtype=used.dtype)
 
 
 def embedded(

@@ -34,7 +34,7 @@ from compshift.data.feature_files import (
 )
 from compshift.data.splits import check_split, split_rows
 from compshift.data.table_files import column_names, is_table, read_kept
-from compshift.features.recipe import WITHOUT_NETWORK, Recipe
+from compshift.features.recipe import Recipe
 from compshift.training.load import LoadedModel, backbone_path, load_model_parts
 
 
@@ -173,7 +173,7 @@ def pool_rows(source: Path, output: Path, inputs: Any, options: TableOptions) ->
         raise error if source.name in str(error) else InputError(f"{str(source)!r}: {error}") from None
     space = GroupSpace.from_cardinalities([1], names=["unlabelled"])
     data = GroupedDataset(samples, space, np.zeros((len(samples), 1), dtype=np.int64))
-    return data, None if recipe is None or recipe.kind in WITHOUT_NETWORK else recipe
+    return data, recipe if recipe is not None and recipe.needs_network else None
 
 
 def _file_samples(model: LoadedModel, source: Path, options: TableOptions) -> tuple[Any, Recipe | None]:
@@ -261,7 +261,7 @@ def check_backbone_options(model: LoadedModel, options: TableOptions) -> None:
     given = {"--backbone": options.backbone, "--weights": options.weights}
     if model.network is not None:
         reject_unused(given, "for models of `compshift fit`, and a training run contains its backbone")
-    elif (model.inputs or {}).get("kind") not in ("images", "text"):
+    elif "kind" not in (model.inputs or {}) or not Recipe.from_dict(model.inputs).needs_network:
         reject_unused(given, "for models of images and texts, but this model takes features")
 
 

@@ -140,8 +140,8 @@ Backbone = Annotated[
     str | None,
     typer.Option(
         help="Network that computes features: efficientnet-lite0, torchvision/resnet50, minilm, a folder, or a Hugging "
-        "Face model. For `compshift fit --text`, tfidf makes features of the words, without a network.",
-        show_default="efficientnet-lite0 for images, minilm for texts",
+        "Face model. tfidf makes features of the words of texts, without a network.",
+        show_default="efficientnet-lite0 for images, minilm for --text, tfidf for columns of a table",
         rich_help_panel=DATA,
     ),
 ]

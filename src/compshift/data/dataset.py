@@ -125,7 +125,25 @@ class Tokens:
         return replace(self, ids=self.ids[rows], mask=self.mask[rows], segments=self.segments[rows])
 
 
-KINDS = {ImageFiles: "images", ImageArrays: "images", Texts: "text", Tokens: "text"}
+@dataclass(frozen=True, eq=False)
+class RawColumns:
+    """Columns of a raw table, before they become features."""
+
+    columns: Mapping[str, Any]  # Series or array (n, …) by name; at least one
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, rows: Rows) -> RawColumns:
+        return RawColumns(
+            {
+                name: column.iloc[rows] if hasattr(column, "iloc") else column[rows]
+                for name, column in self.columns.items()
+            }
+        )
+
+
+KINDS = {ImageFiles: "images", ImageArrays: "images", Texts: "text", Tokens: "text", RawColumns: "columns of a table"}
 """Kind of samples of each class; samples of any other class are a matrix of ``"features"``."""
 
 DEFAULT_BACKBONES = {"features": "linear", "images": "efficientnet-lite0", "text": "minilm"}
@@ -235,7 +253,7 @@ class GroupedDataset:
 
     @property
     def kind(self) -> str:
-        """Kind of the samples: ``"features"``, ``"images"`` or ``"text"``."""
+        """Kind of the samples: ``"features"``, ``"images"``, ``"text"`` or ``"columns of a table"``."""
         return KINDS.get(type(self.samples), "features")
 
     @property

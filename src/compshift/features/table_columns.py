@@ -12,6 +12,8 @@ date         year, month, day of the week, days since 1970          each of them
 category     the number of its level; NaN if it is missing or new   1 for its level and 0 for the others; rare and new
                                                                     levels share one feature
 text         components of TF-IDF; 0 if it is missing               each of them as a number
+text, with   outputs of the backbone; NaN if it is missing          each of them as a number
+a backbone
 ===========  =====================================================  ====================================================
 
 A column of text is a "category", unless its values differ in most rows. Then it is a "text" if it looks like language
@@ -34,7 +36,7 @@ from compshift.core.arrays import FloatArray
 from compshift.crm.linear_columns import MAX_LEVELS, number_statistics
 from compshift.crm.mixed_features import MAX_CATEGORIES
 from compshift.data.raw_tables import as_booleans, as_numbers, as_text, as_times, column_kind
-from compshift.features.text_columns import TextComponents, is_language
+from compshift.features.text_columns import TextComponents, TextEmbedding, is_language, text_from_dict
 
 TABLE_ENERGIES = ("linear", "boosted")
 """Kinds of energies that features are made for."""
@@ -43,10 +45,13 @@ DATE_PARTS = ("year", "month", "day of the week", "days since 1970")
 """Names of the numbers that a date becomes."""
 
 PARTS = {"number": 1, "boolean": 1, "date": len(DATE_PARTS), "category": 0, "text": 0}
-"""How many numbers a value becomes, by kind; for a text it is ``TextComponents.n_components`` instead."""
+"""How many numbers a value becomes, by kind; for a text it is its ``n_components`` instead."""
 
 NEAR_UNIQUE = 0.5
 """Maximum number of distinct values of a column of categories, as a share of its rows; named columns may have more."""
+
+TOO_MANY_VALUES = "text that differs in most rows"
+"""Reason why a column of text that is not language does not become features."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class TableColumn:
     median: tuple[float, ...] = ()
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
-    text: TextComponents | None = None  # for a column of the kind "text"
+    text: TextComponents | TextEmbedding | None = None  # for a column of the kind "text"
     missing: str = ""  # level that a missing value of a category counts as, if any
 
     @classmethod
@@ -82,7 +87,9 @@ class TableColumn:
                 )
             limit = MAX_LEVELS if linear else MAX_CATEGORIES
             return cls(name, kind, tuple(levels[:limit]), rare=len(levels) > limit)
-        found = cls(name, kind, text=TextComponents.fit(column) if kind == "text" else None)
+        embedded = kind == "text" and isinstance(column, np.ndarray)
+        text = TextEmbedding(column.shape[1]) if embedded else TextComponents.fit(column) if kind == "text" else None
+        found = cls(name, kind, text=text)
         if not linear:
             return found
         parts = found._parts(column).T
@@ -162,7 +169,7 @@ class TableColumn:
         for key, values in lists.items():
             if not isinstance(values, list | tuple):
                 raise InputError(f"{key} is {shown(values)}, but must be a list")
-        text = TextComponents.from_dict(content["text"]) if "text" in content else None
+        text = text_from_dict(content["text"]) if "text" in content else None
         column = cls(**{**content, **{key: tuple(values) for key, values in lists.items()}, "text": text})
         column._check(linear=linear)
         return column
@@ -209,19 +216,13 @@ class TableColumns:
 
         A column of text whose values differ in most rows is a "text" if it is language. If it is not, it is left out,
         unless the user has ``chosen`` the columns by name: then it is a category. ``typed`` is False if text may stand
-        for numbers or dates, as in a text file.
+        for numbers or dates, as in a text file. Embeddings (n, k) may stand in place of texts.
         """
         found, left_out = [], {}
         for name, column in table.items():
-            kind = column_kind(column, typed=typed)
-            reason = None
-            if kind is None:
-                reason = "no values" if column.isna().all() else "neither numbers, text, booleans nor dates"
-            elif kind == "category" and _is_near_unique(column):
-                if is_language(column):
-                    kind = "text"
-                elif not chosen:
-                    reason = "text that differs in most rows"
+            kind, reason = ("text", None) if isinstance(column, np.ndarray) else _kind_of(column, typed=typed)
+            if reason == TOO_MANY_VALUES and chosen:
+                reason = None
             if reason is not None and chosen:
                 raise InputError(f"the column {name!r} has {reason}, so it cannot be a feature: leave it out")
             if kind is None or reason is not None:
@@ -229,6 +230,11 @@ class TableColumns:
             else:
                 found.append(TableColumn.fit(name, kind, column, linear=energies == "linear"))
         return cls(energies, tuple(found)), left_out
+
+    @property
+    def embedded(self) -> list[str]:
+        """Names of the columns of texts whose features are the outputs of a backbone."""
+        return [column.name for column in self.columns if isinstance(column.text, TextEmbedding)]
 
     @property
     def linear(self) -> bool:
@@ -270,6 +276,21 @@ class TableColumns:
         linear = content["energies"] == "linear"
         columns = tuple(TableColumn.from_dict(column, linear=linear) for column in content["columns"])
         return cls(content["energies"], columns)
+
+
+def language_columns(table: Mapping[str, Any], *, typed: bool) -> list[str]:
+    """Return the names of the columns of the kind "text"; ``typed`` is as in ``TableColumns.fit``."""
+    return [name for name, column in table.items() if _kind_of(column, typed=typed)[0] == "text"]
+
+
+def _kind_of(column: Any, *, typed: bool) -> tuple[str | None, str | None]:
+    """Return the kind of a column, and the reason why it does not become features, if any."""
+    kind = column_kind(column, typed=typed)
+    if kind is None:
+        return None, "no values" if column.isna().all() else "neither numbers, text, booleans nor dates"
+    if kind != "category" or not _is_near_unique(column):
+        return kind, None
+    return ("text", None) if is_language(column) else (kind, TOO_MANY_VALUES)
 
 
 def _is_near_unique(column: Any) -> bool:

@@ -1,7 +1,8 @@
-"""Features of a column of texts: TF-IDF of words, sparse or reduced by a truncated singular value decomposition.
+"""Features of a column of texts: TF-IDF of words, sparse or reduced, or the outputs of a sentence encoder.
 
-A column among others of a table becomes a few dense components (``TextComponents``). Texts that are the only samples
-keep one sparse feature per word (``TextTerms``).
+A column among others of a table becomes a few dense components, by a truncated singular value decomposition
+(``TextComponents``), or the outputs of a backbone (``TextEmbedding``), which ``with_embeddings`` puts in place of the
+texts. Texts that are the only samples keep one sparse feature per word (``TextTerms``).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from compshift._errors import InputError, shown
 from compshift.core.arrays import FloatArray
 from compshift.core.sparse import SparseRows
+from compshift.data.dataset import RawColumns, Texts
 from compshift.data.raw_tables import as_text
 
 MAX_TERMS = 1000
@@ -40,6 +42,9 @@ MIN_WORDS = 3
 
 LANGUAGE_SHARE = 0.5
 """Minimum share of words that begin in lower case, and of words that other rows have too, in a column of language."""
+
+MAX_OUTPUTS = 100_000
+"""Maximum number of outputs of a backbone that is accepted from a model file."""
 
 INSPECTED_TEXTS = 2000
 """Maximum number of texts that are inspected to determine whether a column is language."""
@@ -153,6 +158,51 @@ class TextComponents:
                 f"{MAX_COMPONENTS} for each"
             )
         return cls(terms, content["idf"], content["components"])
+
+
+@dataclass(frozen=True)
+class TextEmbedding:
+    """Outputs of a backbone as the features of a column of texts; the recipe names the backbone."""
+
+    n_components: int
+
+    def transform(self, column: Any) -> FloatArray:
+        """Return the outputs (n, k) that stand in place of the texts; NaN where a text is missing."""
+        return np.asarray(column, dtype=np.float64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {"outputs": self.n_components}
+
+    @classmethod
+    def from_dict(cls, content: Any) -> TextEmbedding:
+        """Return the object that ``to_dict`` described. The content is checked, because it comes from a file."""
+        size = content["outputs"]
+        if set(content) != {"outputs"} or type(size) is not int or not 0 < size <= MAX_OUTPUTS:
+            raise InputError(f"outputs is {shown(size)}, but must be a number from 1 to {MAX_OUTPUTS}")
+        return cls(size)
+
+
+def text_from_dict(content: Any) -> TextComponents | TextEmbedding:
+    """Return what the ``to_dict`` of either class described, after checking it."""
+    if isinstance(content, Mapping) and "outputs" in content:
+        return TextEmbedding.from_dict(content)
+    return TextComponents.from_dict(content)
+
+
+def with_embeddings(table: RawColumns, names: Sequence[str], embed: Callable[[Texts], Any]) -> RawColumns:
+    """Return the columns of a table with embeddings (n, k) in place of the texts ``names``.
+
+    ``embed`` turns u different texts into features (u, k). A text that is missing or blank becomes NaN.
+    """
+    import pandas as pd
+
+    texts = np.concatenate([as_text(table.columns[name]) for name in names])
+    filled = np.array([text if text is not None and text.strip() else None for text in texts], dtype=object)
+    code, distinct = pd.factorize(filled, use_na_sentinel=True)  # −1 for a missing text
+    outputs = np.asarray(embed(Texts(distinct)), dtype=np.float64)  # (u, k)
+    rows = np.vstack([outputs, np.full(outputs.shape[1], np.nan)])[code]
+    return RawColumns({**table.columns, **dict(zip(names, np.split(rows, len(names)), strict=True))})
 
 
 def is_language(column: Any) -> bool:

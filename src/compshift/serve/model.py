@@ -23,8 +23,9 @@ from compshift._errors import InputError, listing, shown, unknown_name
 from compshift.core.arrays import FloatArray
 from compshift.crm.known import as_model_values, check_known_names
 from compshift.data.dataset import ImageArrays, Texts, prior_of_records
-from compshift.features.recipe import WITHOUT_NETWORK, Recipe
+from compshift.features.recipe import Recipe
 from compshift.features.table_columns import TableColumn
+from compshift.features.text_columns import with_embeddings
 from compshift.training.load import LoadedModel, backbone_path
 
 KEYS = ("rows", "attributes", "prior")
@@ -84,7 +85,7 @@ class ServedModel:
         self._kind = "features" if self._recipe is None else self._recipe.kind
         if self._network is not None:
             self._kind = self._network.kind
-        elif self._recipe is not None and self._kind not in WITHOUT_NETWORK:
+        elif self._recipe is not None and self._recipe.needs_network:
             found = backbone_path(self.path, self._recipe.backbone) if backbone is None else backbone
             self._embedder = replace(self._recipe, backbone=found).embedder(weights=weights, num_workers=0)
         self.named = self._recipe is not None or self._kind != "features"
@@ -245,7 +246,12 @@ class ServedModel:
         if self._kind == "table":
             assert self._recipe is not None
             cleaned = {name: [_trimmed(value) for value in values] for name, values in columns.items()}
-            return np.asarray(self._recipe.load_samples(cleaned))
+            samples = self._recipe.load_samples(cleaned)
+            if self._embedder is not None:
+                assert self._recipe.table is not None
+                table = self._recipe.table
+                samples = table.transform(with_embeddings(samples, table.embedded, self._embedded).columns)
+            return np.asarray(samples)
         if self._kind == "features":
             X = np.empty((len(cells), len(self.columns)), dtype=object)
             X[:] = cells
@@ -363,8 +369,8 @@ def _table_column(column: TableColumn) -> InputColumn:
         example = float(f"{column.median[0]:.3g}")
     if column.kind == "category":
         example = column.levels[0]
-    if column.text is not None:
-        example = " ".join(column.text.terms[:3])
+    if column.kind == "text":
+        example = " ".join(getattr(column.text, "terms", ("a", "short", "text"))[:3])
     return InputColumn(column.name, column.kind, True, column.levels, example)
 
 

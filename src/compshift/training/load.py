@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from compshift.crm.boosting import CRMBoostingClassifier
 from compshift.crm.classifier import CRMClassifier
 from compshift.crm.fitted import FittedCRM
 from compshift.crm.pipelines import without_scalers
+from compshift.data.dataset import DEFAULT_BACKBONES
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -67,6 +68,7 @@ def save(estimator: Any, path: str | PathLike[str]) -> None:
         model.save(path)
         return
     from compshift.features.column_transformer import recipe_of
+    from compshift.features.recipe import portable_backbone
 
     recipe = recipe_of(steps) if isinstance(model, FittedCRM) else None
     if recipe is None:
@@ -79,14 +81,18 @@ def save(estimator: Any, path: str | PathLike[str]) -> None:
     inputs, stored = recipe.to_dict(), clf.inputs_ or {}
     if all(stored.get(name) == inputs.get(name) for name in ("table", "terms")):
         inputs = dict(stored)  # which also records how the training table was split
+    inputs["backbone"] = portable_backbone(recipe.backbone, check_path(path).parent)
     clf.__dict__.pop("feature_names_in_", None)  # the recipe has them
     clf.save(path, inputs=inputs)
 
 
 def needed_extra(model: Any) -> str:
-    """Return the extra of compshift that loading a saved model needs; "" for all but networks."""
+    """Return the extra of compshift that loading a saved model needs, or ""."""
     if not hasattr(model, "head_"):
-        return ""
+        recipe = getattr(getattr(model, "steps", [("", None)])[0][1], "_fitted_recipe", None)  # of TableFeatures
+        if recipe is None or not recipe.needs_network:
+            return ""
+        return "weights" if recipe.backbone == DEFAULT_BACKBONES["text"] else "hf"
     backbone = model.model.backbone
     if getattr(backbone, "source_config", None) is not None:
         return "hf"
@@ -149,12 +155,12 @@ def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
     if (clf.inputs_ or {}).get("kind") not in ("table", "tfidf"):
         return clf
     try:
-        return _pipeline(clf)
+        return _pipeline(clf, Path(path))
     except InputError as error:
         raise InputError(f"{str(path)!r} cannot be loaded: {error}") from None
 
 
-def _pipeline(clf: FittedCRM) -> Pipeline:
+def _pipeline(clf: FittedCRM, path: Path) -> Pipeline:
     """Return a pipeline of the features of tables or texts that a classifier's recipe describes, and the classifier."""
     from sklearn.pipeline import Pipeline
 
@@ -163,6 +169,7 @@ def _pipeline(clf: FittedCRM) -> Pipeline:
 
     assert clf.inputs_ is not None
     recipe = Recipe.from_dict(clf.inputs_)
+    recipe = replace(recipe, backbone=backbone_path(path, recipe.backbone))
     features = TableFeatures._from_recipe(recipe) if recipe.terms is None else recipe.terms.vectorizer()
     names = features.get_feature_names_out()
     if len(names) != clf.n_features_in_:
