@@ -10,7 +10,7 @@ the groups inside the hull with at least 15 test rows. docs/numbers.md says wher
 
 import argparse
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
@@ -115,13 +115,29 @@ class Draw:
 
     def accuracies(self, predicted: np.ndarray) -> tuple[float, float, float]:
         """Mean over unseen groups, worst group, and share of all rows in scored groups."""
-        hull = AffineHull(self.space, self.codes)
+        groups, accuracy, n_rows = self.by_group(predicted)
+        unseen = self.unseen(groups)
+        return accuracy[unseen].mean(), accuracy.min(), np.average(accuracy, weights=n_rows)
+
+    def expectations(self, clf: CRMBoostingClassifier, predicted: np.ndarray) -> np.ndarray:
+        """Actual accuracy on each unseen group, the expected one, and the ends of its interval, (q, 4)."""
+        groups, accuracy, _ = self.by_group(predicted)
+        unseen = self.unseen(groups)
+        frame = clf.expected_group_accuracy_
+        place = self.space.locate(groups[unseen], frame.iloc[:, :-3].to_numpy(dtype=np.int64))
+        return np.column_stack([accuracy[unseen], frame.iloc[place, -3:]])[place >= 0]
+
+    def by_group(self, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The scored groups (g, m), the accuracy on each of them, (g,), and its number of test rows, (g,)."""
         groups, position = self.space.distinct(self.codes_test)
-        scored = (np.bincount(position) >= FEWEST) & hull.contains(groups)
-        right = np.asarray(predicted) == self.codes_test[:, 0]
-        by_group = np.bincount(position, right) / np.bincount(position)
-        unseen = self.space.locate(groups, hull.observed) < 0
-        return by_group[scored & unseen].mean(), by_group[scored].min(), right[scored[position]].mean()
+        n_rows = np.bincount(position)
+        scored = (n_rows >= FEWEST) & AffineHull(self.space, self.codes).contains(groups)
+        accuracy = np.bincount(position, np.asarray(predicted) == self.codes_test[:, 0]) / n_rows
+        return groups[scored], accuracy[scored], n_rows[scored]
+
+    def unseen(self, groups: np.ndarray) -> np.ndarray:
+        """Whether training lacks each of the groups (g, m)."""
+        return self.space.locate(groups, AffineHull(self.space, self.codes).observed) < 0
 
 
 def draw(name: str, seed: int) -> Draw:
@@ -162,9 +178,12 @@ def booster(draw: Draw, *, with_attributes: bool = False) -> np.ndarray:
     return clf.predict(features(draw.X_test, draw.codes_test))
 
 
-def crm(draw: Draw) -> dict[str, np.ndarray]:
-    """Predictions of CRM with linear, boosted and mixed energies, the attributes of the test rows unknown and known."""
-    found = {}
+def crm(draw: Draw) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Predictions of CRM with linear, boosted and mixed energies, the attributes of the test rows unknown and known.
+
+    The second mapping has the expectations of each kind of energies, see ``Draw.expectations``.
+    """
+    found, expected = {}, {}
     for kind in ("linear", "boosted", "auto"):
         clf = fit_crm(draw, kind)
         unknown = clf.predict(draw.X_test)
@@ -172,7 +191,8 @@ def crm(draw: Draw) -> dict[str, np.ndarray]:
         known = unknown.copy()
         known[possible] = clf.predict(draw.X_test[possible], attributes=draw.codes_test[possible, 1:])
         found |= {f"CRM, {kind}": unknown, f"CRM, {kind}, known": known}
-    return found
+        expected[kind] = draw.expectations(clf, unknown)
+    return found, expected
 
 
 def fit_crm(draw: Draw, energies: str) -> CRMBoostingClassifier:
@@ -182,13 +202,28 @@ def fit_crm(draw: Draw, energies: str) -> CRMBoostingClassifier:
     return clf.fit(draw.X, draw.codes[:, 0], attributes=draw.codes[:, 1:], space=space)
 
 
-def measure(draw: Draw) -> dict[str, tuple[float, float, float]]:
-    """Accuracies of every method."""
-    found = {"booster": booster(draw), "booster with attributes": booster(draw, with_attributes=True), **crm(draw)}
-    return {name: draw.accuracies(predicted) for name, predicted in found.items()}
+def measure(draw: Draw) -> tuple[dict[str, tuple[float, float, float]], dict[str, np.ndarray]]:
+    """Accuracies of every method, and the expectations of every kind of energies."""
+    by_crm, expected = crm(draw)
+    found = {"booster": booster(draw), "booster with attributes": booster(draw, with_attributes=True), **by_crm}
+    return {name: draw.accuracies(predicted) for name, predicted in found.items()}, expected
 
 
-def rows(results: dict[str, list[dict]]) -> Iterator[str]:
+def coverage(expectations: dict[str, Sequence[dict[str, np.ndarray]]]) -> Iterator[str]:
+    """Lines of a markdown table: how the expected accuracy on unseen groups compares with the actual one."""
+    yield "| table | energies | unseen groups | accuracy | expected | error of the mean | intervals cover | width |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for name, draws in expectations.items():
+        for kind in draws[0]:
+            actual, centre, lower, upper = np.concatenate([draw[kind] for draw in draws]).T
+            errors = [abs(np.mean(draw[kind][:, 1] - draw[kind][:, 0])) for draw in draws if len(draw[kind])]
+            cover = np.mean((lower <= actual) & (actual <= upper))
+            cells = [f"{value:.3f}" for value in (actual.mean(), centre.mean(), np.mean(errors))]
+            cells += [f"{cover:.0%}", f"{np.mean(upper - lower):.2f}"]
+            yield f"| {name} | {kind} | {len(actual)} | " + " | ".join(cells) + " |"
+
+
+def rows(results: dict[str, Sequence[dict]]) -> Iterator[str]:
     """Lines of a markdown table: a table's means per method, then differences to the booster over all tables."""
     methods = list(next(iter(results.values()))[0])
     yield "| table | " + " | ".join(methods) + " |"
@@ -222,12 +257,15 @@ if __name__ == "__main__":
     parser.add_argument("--tables", default=",".join(TABLES))
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    results: dict[str, list[dict]] = {}
+    results: dict[str, Sequence[dict]] = {}
+    expectations: dict[str, Sequence[dict]] = {}
     for name in options.tables.split(","):
         start = perf_counter()
         seeds = range(options.first, options.first + options.draws)
-        results[name] = [measure(draw(name, seed)) for seed in seeds]
+        results[name], expectations[name] = zip(*(measure(draw(name, seed)) for seed in seeds), strict=True)
         seconds = perf_counter() - start
         print(f"{name}: {seconds:.0f} s", *list(rows({name: results[name]}))[2:], sep="\n", flush=True)
     print("unseen groups / worst group / average")
     print("\n".join(rows(results)))
+    print("\nexpected_group_accuracy_ (90 % intervals) beside the accuracy on the test rows of unseen groups")
+    print("\n".join(coverage(expectations)))
