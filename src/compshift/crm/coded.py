@@ -24,9 +24,15 @@ POOL_FOLDS = 5
 """Number of folds of ``choose_pool``; ``CRMClassifierCV`` has the same default."""
 
 
-def choose_alpha(X: FloatArray, codes: IntArray, space: GroupSpace, rng: np.random.Generator) -> float:
+def choose_alpha(
+    X: FloatArray,
+    codes: IntArray,
+    space: GroupSpace,
+    rng: np.random.Generator,
+    sample_weight: FloatArray | None = None,
+) -> float:
     """Return the alpha that ``CRMClassifierCV`` would choose for samples with codes (n, m), under the prior "hull"."""
-    data = coded_samples(X, codes, space)
+    data = coded_samples(X, codes, space, sample_weight)
     fold = combination_folds(space, data.candidates.seen_groups, 10, rng)
     seed = int(rng.integers(2**31))
     return choose(data, SearchSpace(()), fold, "hull", "accuracy", max_iter=1000, seed=seed).setting.params.alpha

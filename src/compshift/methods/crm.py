@@ -143,7 +143,7 @@ class CRMResolved(CRM):
         X, group, weight = rows.features(model)
         pool, reason = rows.pool_features(model), "the pool is used, as asked"
         codes, task = rows.task.seen[group], rows.task
-        alpha = self.alpha or choose_alpha(X, codes, task.space, np.random.default_rng(rows.seed))
+        alpha = self.alpha or choose_alpha(X, codes, task.space, np.random.default_rng(rows.seed), weight)
         about = {}
         if pool is not None:
             if self.use_unlabelled == "auto":
