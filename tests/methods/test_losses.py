@@ -22,6 +22,7 @@ from compshift.methods.logit_adjustment import LC, SLA
 from compshift.methods.mixup import Mixup
 from compshift.methods.registry import METHODS, make_method
 from compshift.methods.resampling import RWG, SUBG
+from compshift.nn.networks import BackboneClassifier, fresh_backbone
 from tests.methods.golden import COUNTS, GROUPS, LOGITS, ROW_LOSSES, SEEN, batch, loss_of, model, task
 
 A, B, C, D = ROW_LOSSES
@@ -282,9 +283,30 @@ def test_dfr_refits_the_last_layer_by_a_balanced_ridge_regression(seed):
     error = weight * (1 / (1 + np.exp(logits[:, 0] - logits[:, 1])) - SEEN[group][:, 0])
     assert error.sum() == pytest.approx(0, abs=1e-4)
     difference = (found.weight[1] - found.weight[0]).detach().numpy()
-    gradient = error @ X + 0.3 * difference * X.std(axis=0) ** 2
-    np.testing.assert_allclose(gradient / X.std(axis=0), 0, atol=1e-3)
+    variance = weight @ (X - weight @ X) ** 2
+    gradient = error @ X + 0.3 * difference * variance
+    np.testing.assert_allclose(gradient / np.sqrt(variance), 0, atol=1e-3)
     np.testing.assert_allclose(found.weight.sum(dim=0).detach(), 0, atol=1e-12)
+
+
+def test_crm_resolved_chooses_alpha_by_the_weights_of_rows():
+    rng, groups = np.random.default_rng(0), np.array(list(np.ndindex(2, 3)))
+    group = np.repeat(np.arange(6), 20)
+    noisy = np.arange(120) % 2 == 0
+    X = rng.normal(size=(120, 6)) + np.pad(groups[group], ((0, 0), (0, 4)))
+    X[noisy] = 3 * rng.normal(size=(60, 6))
+    the_task = task(np.full(6, 20.0), groups, GroupSpace.from_cardinalities([2, 3]))
+
+    def alpha(weight):
+        rows = TrainingRows(
+            lambda: [({"features": torch.tensor(X)}, torch.tensor(group), torch.tensor(weight))], the_task, ALONE, 0
+        )
+        method = make_method("crm-resolved")
+        fitted = BackboneClassifier(fresh_backbone("linear", in_features=6), method.head(6, the_task)).double()
+        with torch.no_grad():
+            return method.finish(fitted, rows)["alpha"]
+
+    assert alpha(np.where(noisy, 0.02, 1.98)) > 3 * alpha(np.ones(120))
 
 
 def test_a_step_number_is_drawn_in_proportion_to_the_length_of_the_run():

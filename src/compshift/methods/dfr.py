@@ -19,9 +19,9 @@ from compshift.nn.networks import BackboneClassifier
 class DFR(ERM):
     """Deep feature reweighting: ERM, then a refit of the last layer with equal weight on every training group.
 
-    The refit is a logistic regression with ridge penalty ``alpha`` on the standardised features of the training rows,
-    weighted so that every group has the same total weight. (The paper refits on held-out rows; here these are needed
-    to select checkpoints.) Checkpoints are selected with the head before the refit.
+    The refit is a logistic regression with ridge penalty ``alpha`` on the features of the training rows, standardised
+    and weighted so that every group has the same total weight. (The paper refits on held-out rows; here these are
+    needed to select checkpoints.) Checkpoints are selected with the head before the refit.
     """
 
     alpha: float = 1e-2
@@ -40,7 +40,8 @@ class DFR(ERM):
         task = rows.task
         weight = 1 / np.bincount(group, minlength=task.n_groups)[group]
         weight *= len(X) / weight.sum()
-        mean, scale = np.average(X, axis=0, weights=weight), X.std(axis=0)
+        mean = np.average(X, axis=0, weights=weight)
+        scale = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weight))
         scale[scale == 0] = 1
         solver = LogisticRegression(C=1 / (self.alpha * len(X)), max_iter=2000)
         solver.fit((X - mean) / scale, task.class_of[group], sample_weight=weight)
