@@ -316,6 +316,9 @@ TEST = {"X_test": X, "y_test": Y, "attributes_test": A}
         ({"y": Y[1:]}, "y has 239 rows but X has 240"),
         ({"attributes": [None, *A[1:]]}, "missing"),
         ({"X": np.full(X.shape, np.inf)}, "X contains infinite values"),
+        ({"X": np.full(X.shape, np.nan)}, "^X has no values in the training rows: all of its columns are empty; pass"),
+        ({"X": pd.DataFrame({"c": [None] * 240})}, "^X has no values in the training rows"),
+        ({**TEST, "X": np.full(X.shape, np.nan), "methods": ["boosting"]}, "^X has no values in the training rows"),
     ],
 )
 def test_errors_are_one_sentence(options, sentence):
@@ -323,6 +326,13 @@ def test_errors_are_one_sentence(options, sentence):
     with pytest.raises(InputError, match=sentence) as caught:
         compare(data.pop("X"), data.pop("y"), **data)
     assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["boosting", "logistic"])
+def test_a_fold_without_values_is_scored(method):
+    few = np.where(((Y == 0) & (A == 0))[:, None], X[:, :1], np.nan)
+    found = compare(few, Y, attributes=A, methods=[method], n_splits=4)
+    assert found.frame["unseen"].notna().all()
 
 
 def test_streamed_features_are_refused(tmp_path):

@@ -202,6 +202,8 @@ def compare(
         check_same_order({"X_test": X_test, "y_test": y_test, "attributes_test": attributes_test})
         test_features, _ = _read_features(reader, X_test, columns, "X_test")
         test = _Rows(test_features, _test_codes(labels.space, y_test, attributes_test, len(test_features)))
+    if np.isnan(train.features).all():
+        raise InputError("X has no values in the training rows: all of its columns are empty; pass columns with values")
     sizes = tuple(0 if values is None else len(values) for values in columns.categories)
     return _compared(chosen, train, test, _Setup(labels.space, sizes, seed, known), n_splits, n_jobs, methods is None)
 
@@ -338,6 +340,8 @@ def _fit_boosting(train: _Rows, setup: _Setup, *, attributes: bool) -> _Fitted:
     categorical = [column for column, size in enumerate(sizes) if 0 < size <= MAX_BOOSTING_CATEGORIES]
 
     def prepare(rows: _Rows) -> FloatArray:
+        if not sizes:  # a fold can lack the only rows with values
+            return np.zeros((len(rows.codes), 1))
         return np.column_stack([rows.features[:, kept], *([rows.codes[:, 1:]] if attributes else [])])
 
     clf = HistGradientBoostingClassifier(categorical_features=categorical or None, random_state=setup.seed)
