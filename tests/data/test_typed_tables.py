@@ -5,12 +5,13 @@ import json
 import os
 import sys
 import zipfile
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from compshift import InputError
-from compshift.data import load_table
+from compshift.data import load_table, typed_tables
 from compshift.data.audit import read_group_counts
 from compshift.data.raw_tables import column_kind, is_typed, read_raw_columns
 from compshift.data.table_files import column_names, read_raw
@@ -90,6 +91,19 @@ class TestJSONLines:
         before = path.stat().st_mtime_ns
         os.utime(write_lines(path, [{"a": 2}]), ns=(before, before + 1_000_000_000))
         assert read_typed(path).to_pydict() == {"a": [2]}
+
+    def test_a_change_within_the_resolution_of_the_clock_is_noticed(self, tmp_path, monkeypatch):
+        path = write_lines(tmp_path / "t.jsonl", [{"a": 1}])
+        status = path.stat()
+        monkeypatch.setattr(Path, "stat", lambda *_, **__: status)  # a coarse clock: the change has the same times
+        assert read_typed(path).to_pydict() == {"a": [1]}
+        write_lines(path, [{"a": 2}])
+        assert read_typed(path).to_pydict() == {"a": [2]}
+
+    def test_a_file_is_read_once(self, tmp_path, monkeypatch):
+        path = write_lines(tmp_path / "t.jsonl", [{"a": 1}])
+        monkeypatch.setattr(typed_tables, "CLOCK_RESOLUTION", 0)
+        assert read_typed(path) is read_typed(path)
 
     def test_nested_labels_are_one_sentence_and_other_columns_can_be_used(self, tmp_path):
         path = write_lines(tmp_path / "t.jsonl", [{"y": [1], "b": {"c": 1}, "a": 2}])

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import time
 from functools import lru_cache
 from pathlib import Path
+from time import time_ns
 from typing import Any
 
 from compshift._errors import InputError, shown
@@ -25,6 +26,9 @@ EXCEL = ".xlsx"
 TABLE_ENDINGS = (*TEXT, *JSON_LINES, EXCEL)
 """File name endings of all tables besides Parquet."""
 
+CLOCK_RESOLUTION = 2_000_000_000
+"""Upper limit on the resolution of the times of files, in nanoseconds; FAT has the coarsest."""
+
 MAX_DEPTH = 20
 """Maximum depth of nested values in a line of JSON; Arrow's parser overflows its stack on very deep nesting."""
 
@@ -33,9 +37,15 @@ MIXED = re.compile(r"Column\(/(.*)\) changed from (\w+) to (\w+)")
 
 
 def read_typed(path: Path) -> Any:
-    """Read all columns of a table of JSON lines or of an Excel workbook as an Arrow table."""
+    """Read all columns of a table of JSON lines or of an Excel workbook as an Arrow table.
+
+    Tables are cached, but not those that have just been written: a further change within the resolution of the file
+    system's clock would not be noticed.
+    """
     status = path.stat()
-    return _read(path, status.st_size, status.st_ino, status.st_mtime_ns)
+    version = (status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+    is_new = time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < CLOCK_RESOLUTION
+    return (_read.__wrapped__ if is_new else _read)(path, *version)
 
 
 @lru_cache(maxsize=2)  # a command reads a file several times: its names, its labels, its features
