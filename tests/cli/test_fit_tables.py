@@ -71,6 +71,23 @@ def test_a_named_column_of_splits_is_remembered(call, penguins):
     assert (report["split"], report["rows"]) == ("test", 111)
 
 
+def test_a_damaged_column_of_splits_is_named(call, penguins):
+    table = pd.read_csv(penguins / "penguins.csv")
+    table["fold"] = ["train", "train", "test"] * (len(table) // 3)
+    table.to_csv(penguins / "penguins.csv", index=False)
+    call("fit", "penguins.csv", *NUMBERS, *LABELS, "--split-column", "fold", "-o", "m", cwd=penguins)
+    table.assign(fold=table["fold"].replace("test", "rest")).to_csv(penguins / "other.csv", index=False)
+    result = call("evaluate", "m", "other.csv", cwd=penguins)
+    assert result.returncode == 2
+    assert result.err == (
+        "error: the column 'fold' does not hold splits: the split 'rest' is not known: use 0, 1, 2 or 'train', 'val', "
+        "'test'\n"
+    )
+    table.drop(columns="fold").to_csv(penguins / "other.csv", index=False)
+    report = json.loads(call("evaluate", "m", "other.csv", "--json", cwd=penguins).out)
+    assert (report["split"], report["rows"]) == ("all", len(table))
+
+
 def test_missing_splits_raise(call, penguins):
     for arguments in (["fit", "penguins.csv", *NUMBERS, *LABELS, "--split", "val", "-o", "m"],):
         result = call(*arguments, cwd=penguins)

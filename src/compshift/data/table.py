@@ -24,7 +24,7 @@ from compshift._files import check_path
 from compshift.core.columns import as_mapping, column_values, missing_values, read_columns
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import PROBED_IMAGES, GroupedDataset, ImageFiles, Samples, Texts
-from compshift.data.splits import stratified_split
+from compshift.data.splits import check_split, stratified_split
 from compshift.data.table_files import column_names, read_table
 from compshift.data.text_tables import find_missing_words
 
@@ -142,7 +142,12 @@ def _grouped(
     space = GroupSpace._from_columns(labels)
     codes = space._encode_columns(labels)
     check_same_rows(len(codes), samples, "features", "the table")
-    row_split = columns[split_column] if split_column is not None else None
+    row_split = None
+    if split_column is not None:
+        try:
+            row_split = check_split(columns[split_column], len(codes))
+        except InputError as error:
+            raise InputError(f"the column {split_column!r} does not hold splits: {error}") from None
     if isinstance(split, Mapping):
         row_split = stratified_split(space, codes, split, random_state)
     return GroupedDataset(samples, space, codes, row_split, tuple(targets), source=source.label)

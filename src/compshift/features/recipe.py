@@ -8,7 +8,6 @@ the columns of texts. The words of a column of texts become sparse features by `
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +23,7 @@ from compshift._errors import InputError, check_name, shown
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import TFIDF, GroupedDataset, RawColumns, Samples, Texts
 from compshift.data.feature_files import read_features
-from compshift.data.raw_tables import read_raw_columns
+from compshift.data.raw_tables import raw_names, read_raw_columns
 from compshift.data.splits import stratified_split
 from compshift.data.table import load_labels, load_samples, load_table
 from compshift.features.table_columns import TableColumns
@@ -134,9 +133,8 @@ class Recipe:
         only if all labels are the same as then. In all other cases, only a column ``split`` splits the table.
         """
         split = self.split or {}
-        if "column" in split:
-            with contextlib.suppress(InputError):
-                return self.load_table(table, **options, split=split["column"])
+        if "column" in split and split["column"] in raw_names(table):
+            return self.load_table(table, **options, split=split["column"])
         data = self.load_table(table, **options)
         if "shares" in split and data.split is None and label_digest(data) == split["labels"]:
             return replace(data, split=stratified_split(data.space, data.codes, split["shares"], split["seed"]))
