@@ -149,15 +149,16 @@ def test_missing_groups_splits_and_unknown_drops_raise():
 
 
 def test_groups_whose_values_have_commas_are_quoted():
-    sites = ("Nice; 06", "Paris, FR", '5" pipe, long', 'a "b" c', '"', '"d"; e')
+    sites = ("Nice; 06", "Paris, FR", '5" pipe, long', 'a "b" c', '"', '"d"; e', "Rome", " Rome", "Rome ", "\tRome")
     space = GroupSpace(("diagnosis", "site"), (("cold", "flu"), sites))
     for code in np.ndindex(2, len(sites)):
         values = [values[position] for values, position in zip(space.values, code, strict=True)]
         assert parse_groups(space, split_groups(group_text(values))).tolist() == [list(code)]
-    texts = split_groups('flu,"Paris, FR";cold, "Nice; 06"')
-    assert parse_groups(space, texts).tolist() == [[1, 1], [0, 0]]
+    texts = split_groups('flu,"Paris, FR";cold, "Nice; 06";flu, Rome;flu," Rome";flu,"  Rome"')
+    assert parse_groups(space, texts).tolist() == [[1, 1], [0, 0], [1, 6], [1, 7], [1, 6]]
     for text in ("flu,Paris, FR", "flu", "", 'flu,"Paris, FR",', "flu\rcold"):
         with pytest.raises(
-            InputError, match=r"separated by commas; put a value that contains a comma in double quotes"
+            InputError,
+            match=r"separated by commas; put a value that contains a comma, or has spaces",
         ):
             parse_groups(space, [text])

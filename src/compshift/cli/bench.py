@@ -55,9 +55,9 @@ def bench(
         list[str] | None,
         typer.Option(
             help="Groups to drop: each (one group at a time), none, random:SHARE (a random share of the groups), or a "
-            "group as VALUE,VALUE,... (join several groups with ; and put a value that contains a comma in double "
-            "quotes); standard drops none and keeps groups in validation that training lacks. Repeat the option for "
-            "several scenarios.",
+            "group as VALUE,VALUE,... (join several groups with ; and put a value that contains a comma, or has spaces "
+            "around it, in double quotes); standard drops none and keeps groups in validation that training lacks. "
+            "Repeat the option for several scenarios.",
             show_default="each; none for nico++",
             rich_help_panel=SCOPE,
         ),

@@ -245,7 +245,7 @@ def read_groups(space: GroupSpace, groups: Any) -> IntArray:
 def parse_groups(space: GroupSpace, texts: Sequence[str]) -> IntArray:
     """Parse groups, each a text of comma-separated values or codes, one per attribute; return codes (q, m).
 
-    A value that contains a comma must be in double quotes, as in CSV.
+    A value that contains a comma, or has spaces around it, must be in double quotes, as in CSV.
     """
     return np.array([_parse_group(space, text) for text in texts], dtype=np.int64).reshape(-1, len(space.names))
 
@@ -261,14 +261,14 @@ def group_text(values: Sequence[Any]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as an entry of CSV: in double quotes if it contains a comma, a semicolon or a double quote."""
-    return '"' + text.replace('"', '""') + '"' if re.search('[,;"]', text) else text
+    """Return a text as an entry of CSV, in double quotes if it has a comma, semicolon, quote or spaces around it."""
+    return '"' + text.replace('"', '""') + '"' if re.search(r'[,;"]|^\s|\s$', text) else text
 
 
 def _parts(text: str) -> list[str]:
     """Return the comma-separated values in the text of a group; empty if it is not valid CSV."""
     try:
-        return [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [])]
+        return next(csv.reader([text], skipinitialspace=True), [])
     except csv.Error:
         return []
 
@@ -279,11 +279,12 @@ def _parse_group(space: GroupSpace, text: str) -> list[int]:
     if len(parts) != len(space.names):
         raise InputError(
             f"drop is {text!r}: name one value of each attribute ({', '.join(space.names)}), separated by commas; "
-            "put a value that contains a comma in double quotes"
+            "put a value that contains a comma, or has spaces around it, in double quotes"
         )
     codes = []
     for name, values, part in zip(space.names, space.values, parts, strict=True):
         known = [str(value) for value in values]
+        part = part if part in known else part.strip()
         if part in known:
             codes.append(known.index(part))
         elif part.isdigit() and int(part) < len(values):
