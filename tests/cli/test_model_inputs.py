@@ -167,7 +167,7 @@ def test_models_of_images_say_what_they_take(patients):
     loaded = cs.load(folder / "m")
     for X in (["a.png"], "a.png", pd.Series(["a.png"]), np.array([["a.png"]])):
         with pytest.raises(
-            InputError, match="takes features that the backbone 'efficientnet-lite0' computes from images"
+            InputError, match="the backbone 'efficientnet-lite0' computes from images: compute them with compshift"
         ):
             loaded.predict(X)
 

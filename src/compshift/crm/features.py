@@ -63,8 +63,8 @@ def _embedded(estimator: BaseEstimator) -> str | None:
         return None
     backbone = inputs.get("backbone")
     return (
-        f"the model takes features that the backbone {backbone!r} computes from {inputs['kind']}; pass the table to "
-        "`compshift predict`, or compute features with compshift.features.Embedder"
+        f"the model takes features that the backbone {backbone!r} computes from {inputs['kind']}: compute them with "
+        "compshift.features.Embedder, or run `compshift predict`, which takes the table"
     )
 
 

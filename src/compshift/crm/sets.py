@@ -186,9 +186,9 @@ def _out_of_fold(clf: FittedCRM) -> OutOfFold:
     known = clf._model.out_of_fold
     if known is None:
         raise InputError(
-            "predict_set needs out-of-fold energies, which this model does not have: fit a CRMClassifierCV (`compshift "
-            "fit --alpha auto`), or a CRMClassifier with cross_fit=True, to samples in memory, none with missing "
-            "attributes"
+            "predict_set needs out-of-fold energies, which this model does not have: fit a CRMClassifierCV, or a "
+            "CRMClassifier with cross_fit=True (on the command line: --alpha auto, or --cross-fit), to samples in "
+            "memory, none with missing attributes"
         )
     return known
 
