@@ -310,9 +310,7 @@ class TestBadInput:
         store = write_store(tmp_path / "store", *sightings(300))
         streamed = CRMClassifier().fit(store, "bird", attributes="place")
         for clf in (plain, missing, streamed):
-            with pytest.raises(
-                InputError, match=r"or a CRMClassifier with cross_fit=True .*--alpha auto"
-            ):
+            with pytest.raises(InputError, match=r"or a CRMClassifier with cross_fit=True .*--alpha auto"):
                 clf.predict_set(np.zeros((1, clf.n_features_in_)))
 
     def test_a_prior_without_groups_inside_the_hull(self):
