@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
+from tests.processes import torchrun
+
 QUICK = ["--steps", "6", "--eval-every", "3", "--batch-size", "8", "--device", "cpu"]
 
 
@@ -270,17 +272,8 @@ def test_methods_are_listed(call, tmp_path):
 
 @pytest.mark.slow
 def test_under_torchrun(features):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     arguments = ["train", *BIRDS, *QUICK[:-2]]  # on whatever device there is
-    command += ["-m", "compshift"]
-    result = subprocess.run(
-        [*command, *arguments, "--tracker", "tensorboard", "-o", "run"],
-        cwd=features,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+    result = torchrun("-m", "compshift", *arguments, "--tracker", "tensorboard", "-o", "run", cwd=features)
     alone = [sys.executable, "-m", "compshift", *arguments, "-o", "alone"]
     subprocess.run(alone, cwd=features, capture_output=True, check=True)
     from compshift.training.folder import read_tensors

@@ -1,8 +1,5 @@
 """Fits to feature stores, against fits to the same samples in memory."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -13,6 +10,7 @@ import compshift
 from compshift import CRMClassifier, CRMClassifierCV, InputError
 from compshift.data.feature_store import FeatureStore
 from tests.crm.stores import agree, sightings, write_store
+from tests.processes import torchrun
 
 
 def lists(table, length, path=None):
@@ -104,9 +102,7 @@ def test_two_processes_equal_one(stored, tmp_path):
     pytest.importorskip("torch")
     store, X, bird, place = stored
     (tmp_path / "job.py").write_text(JOB)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launch, tmp_path / "job.py", store.path, tmp_path / "found"]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    torchrun(tmp_path / "job.py", store.path, tmp_path / "found")
     first, second = (np.load(tmp_path / f"found-{rank}.npz") for rank in (0, 1))
     alone = CRMClassifier(prior="hull", tol=1e-8).fit(X, bird, attributes=place)
     for name, expected in (("coef", alone.coef_), ("bias", alone.bias_), ("mean", alone.feature_mean_)):

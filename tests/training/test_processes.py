@@ -1,9 +1,6 @@
 """Training on two processes gives the results of one process."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,20 +9,15 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
 from compshift.training.folder import read_tensors
+from tests.processes import torchrun
 from tests.training.job import METHODS, main
-
-LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     alone, shared = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("shared")
     main(alone)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(
-        [*LAUNCH, "-m", "tests.training.job", str(shared)], env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+    torchrun("-m", "tests.training.job", shared)
     assert (shared / "size").read_text() == "2"
     return alone, shared
 
