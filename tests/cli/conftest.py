@@ -8,6 +8,7 @@ import pytest
 
 from compshift.cli.main import main
 from compshift.data import archives, download, untrusted
+from tests.cli.customers import BOOSTED, LABELS, customers
 from tests.cli.fetching import MARKER, NAME, tar
 from tests.data import trees
 from tests.data.http_site import running_site
@@ -53,3 +54,20 @@ def site(monkeypatch):
     monkeypatch.setattr(os, "sync", lambda: None)  # which waits for all disks
     with running_site() as found:
         yield found
+
+
+@pytest.fixture
+def folder(tmp_path):
+    customers().to_csv(tmp_path / "t.csv", index=False)
+    return tmp_path
+
+
+@pytest.fixture(params=["boosted", "linear"])
+def fitted(request, call, folder):
+    """A folder with a table and a model of it."""
+    if request.param == "boosted":
+        pytest.importorskip("lightgbm")
+    options = BOOSTED if request.param == "boosted" else LABELS
+    result = call("fit", "t.csv", *options, "-o", "m.safetensors", cwd=folder)
+    assert (result.returncode, result.err) == (0, ""), result.err
+    return SimpleNamespace(folder=folder, energies=request.param, out=result.out)

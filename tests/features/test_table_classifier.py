@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 import compshift as cs
 from compshift._errors import InputError
 from compshift.features.recipe import Recipe
-from tests.cli.test_fit_raw_tables import customers
+from tests.cli.customers import customers
 
 LABELS = ["churn", "region", "split"]
 CUSTOMERS = customers()

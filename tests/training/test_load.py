@@ -15,7 +15,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 import compshift as cs
 from compshift._errors import InputError
 from compshift.cli.main import main
-from tests.cli.test_fit_raw_tables import customers
+from tests.cli.customers import customers
 
 CUSTOMERS = customers()
 TRAIN = CUSTOMERS[CUSTOMERS["split"] == "train"]
