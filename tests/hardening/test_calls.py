@@ -175,7 +175,7 @@ def special() -> dict[str, dict[str, Any]]:
         "diagnose": {"cv": 3},
         "compare": {"methods": ["logistic"], "n_splits": 2, "n_jobs": None},
         "table_classifier": {"energies": "linear"},
-        "TableFeatures.fit": {"X": FRAME},
+        **{f"TableFeatures.{name}": {"X": FRAME} for name in ("fit", "fit_transform")},
         "TableFeatures.transform": {"X": FRAME},
         "TableFeatures.get_feature_names_out": {"input_features": list(FRAME)},
         "AdditiveGaussian.sample": {"codes": SEEN[0], "random_state": 0, "groups": None},
