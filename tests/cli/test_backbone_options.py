@@ -102,7 +102,7 @@ def test_dropout_is_recorded_and_replayed(call, tmp_path):
         (["features", *PHOTOS, *RESNET], "put it there or pass its path as --weights"),
         (["features", *PHOTOS, *RESNET, "--pooling", "cls"], "'torchvision/resnet50' has a fixed pooling"),
         (["fit", *PHOTOS, "--weights", "r.pth"], "the backbone 'efficientnet-lite0' reads no such file: leave it"),
-        (["fit", "photos.csv", "--features", "bird", *LABELS, *WEIGHTS], "--backbone and --weights are for --path and"),
+        (["fit", "photos.csv", "--columns", "bird", *LABELS, *WEIGHTS], "--backbone and --weights are for --path and"),
         (["fit", "birds.npz", *LABELS, "--weights", "r.pth"], "--weights is for tables (with --path, --text or"),
         (["train", *PHOTOS, "--weights", "r.pth"], "the backbone 'efficientnet-lite0' reads no such file: leave it"),
         (

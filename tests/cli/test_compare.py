@@ -12,7 +12,7 @@ from compshift.estimators.comparison import HEADINGS, Comparison
 from tests.estimators.made_data import make_data
 
 FEATURES = ["one", "two", "three", "four"]
-OPTIONS = ("--target", "bird", "--attributes", "place", "--features", ",".join(FEATURES))
+OPTIONS = ("--target", "bird", "--attributes", "place", "--columns", ",".join(FEATURES))
 
 
 @pytest.fixture
@@ -194,10 +194,10 @@ class TestEvaluate:
     [
         (("birds.csv", *OPTIONS, "--methods", "logistc"), "method 'logistc' is not known: use one of 'logistic', "),
         (("birds.npz", *OPTIONS[:4], "--keep", "one"), "--keep is for tables whose columns are features by default"),
-        (("birds.csv", *OPTIONS, "--keep", "one"), "--keep and --features cannot be used together"),
+        (("birds.csv", *OPTIONS, "--keep", "one"), "--keep and --columns cannot be used together"),
         (("birds.csv", *OPTIONS[:4], "--keep", ",".join(FEATURES)), "'birds.csv' has no columns besides"),
         (("birds.csv", *OPTIONS[:2], "--attributes", "", *OPTIONS[4:]), "--attributes is empty: name"),
-        (("birds.csv", "--target", "bird,place", "--attributes", "three", "--features", "one"), "looks continuous"),
+        (("birds.csv", "--target", "bird,place", "--attributes", "three", "--columns", "one"), "looks continuous"),
         (("none.csv", *OPTIONS), "there is no file 'none.csv'"),
         (("none.csv", *OPTIONS[:4]), "there is no file 'none.csv'"),
         (("birds.csv", *OPTIONS, "--splits", "1"), "--splits is '1' but should be"),

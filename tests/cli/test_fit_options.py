@@ -42,7 +42,7 @@ def folder(tmp_path):
         ),
         (
             "birds.csv",
-            ("--features", "f0,f1,f2", "--memory", "1G", *MODEL),
+            ("--columns", "f0,f1,f2", "--memory", "1G", *MODEL),
             "--memory cannot be used with 'birds.csv', which is read as a table: leave out --memory, or pass Parquet "
             "features, as `compshift features` writes them",
         ),
@@ -150,7 +150,7 @@ def test_options_without_effect_raise(call, tmp_path):
     result = call(*fit, "--device", "unifrom", cwd=tmp_path)
     assert (result.returncode, result.err) == (
         2,
-        "error: --device is for tables (with --path, --text or --features): leave it out\n",
+        "error: --device is for tables (with --path, --text or --columns): leave it out\n",
     )
     assert call(*fit, cwd=tmp_path).returncode == 0
     for command in (
@@ -175,7 +175,7 @@ def test_alpha_auto_where_no_group_can_be_held_out(call, tmp_path):
     X = np.random.default_rng(0).normal(size=(150, 3)) + 2 * codes @ np.ones((2, 3))
     frame = pd.DataFrame(X, columns=["x0", "x1", "x2"]).assign(bird=codes[:, 0], place=codes[:, 1])
     frame.to_csv(tmp_path / "birds.csv", index=False)
-    labels = ("--target", "bird", "--attributes", "place", "--features", "x0,x1,x2")
+    labels = ("--target", "bird", "--attributes", "place", "--columns", "x0,x1,x2")
     result = call("fit", "birds.csv", *labels, "--alpha", "auto", "-o", "model.safetensors", cwd=tmp_path)
     assert result.returncode == 0, result.err
     assert (

@@ -166,7 +166,7 @@ def test_statistics_and_levels_are_those_of_training_rows(call, folder):
 
 def test_features_name_columns_of_any_kind(call, folder):
     pytest.importorskip("lightgbm")
-    result = call("fit", "t.csv", *BOOSTED, "--features", "id,since,age", "-o", "m.safetensors", cwd=folder)
+    result = call("fit", "t.csv", *BOOSTED, "--columns", "id,since,age", "-o", "m.safetensors", cwd=folder)
     assert result.out.startswith("features: 1 number (age), 1 date (since), 1 category (id)\n")
     assert "left out" not in result.out
     customers()[["age", "since", "id"]].to_csv(folder / "new.csv", index=False)
@@ -247,11 +247,11 @@ def test_rare_categories_share_a_feature(call, tmp_path):
         (["--unseen-offset", "auto"], "--unseen-offset is 'auto', which is for linear energies: pass a value"),
         (["--energies", "fancy"], "energies 'fancy' is not known: use one of 'linear', 'boosted', 'auto'"),
         (["--max-iter", "0"], "--max-iter is 0: pass an integer ≥ 1"),
-        (["--features", "incme"], "column 'incme' is not known: use one of"),
-        (["--features", "age,churn"], "the column 'churn' is used twice: name each column once"),
-        (["--features", "age,age"], "the column 'age' is used twice: name each column once"),
-        (["--features", "age,empty"], "the column 'empty' has no values, so it cannot be a feature: leave it out"),
-        (["--features", "age", "--keep", "id"], "--keep and --features cannot be used together: --features already"),
+        (["--columns", "incme"], "column 'incme' is not known: use one of"),
+        (["--columns", "age,churn"], "the column 'churn' is used twice: name each column once"),
+        (["--columns", "age,age"], "the column 'age' is used twice: name each column once"),
+        (["--columns", "age,empty"], "the column 'empty' has no values, so it cannot be a feature: leave it out"),
+        (["--columns", "age", "--keep", "id"], "--keep and --columns cannot be used together: --columns already"),
         (["--keep", "name"], "column 'name' is not known: use one of"),
         (["--keep", "income,age,job,member,since,empty"], "no column of 't.csv' can be a feature, 'id' (text that"),
         (["--keep", "id,income,age,job,member,since,empty"], "'t.csv' has no columns besides 'churn', 'region', 'id'"),

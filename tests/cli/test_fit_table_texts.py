@@ -77,7 +77,7 @@ def test_python_fits_the_same_model(call, folder):
 
 def test_boosted_energies_and_named_columns(call, folder):
     pytest.importorskip("lightgbm")
-    options = ["--energies", "boosted", "--max-iter", "10", "--jobs", "1", "--features", "remarks"]
+    options = ["--energies", "boosted", "--max-iter", "10", "--jobs", "1", "--columns", "remarks"]
     result = call("fit", "t.csv", *LABELS, *BERT, *options, "-o", "m.safetensors", cwd=folder)
     assert result.returncode == 0, result.err
     assert "features: 1 text (remarks)" in result.out

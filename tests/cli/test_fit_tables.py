@@ -18,7 +18,7 @@ def penguins(tmp_path):
     return tmp_path
 
 
-NUMBERS = ["--features", ",".join(MEASUREMENTS)]
+NUMBERS = ["--columns", ",".join(MEASUREMENTS)]
 LABELS = ["--target", "species", "--attributes", "sex,island"]
 
 
@@ -100,7 +100,7 @@ def test_labels_keep_their_spelling(call, tmp_path):
     codes = ["01", "1", "01", "1"] * 10
     frame = pd.DataFrame({"x": np.arange(40.0), "z": [0, 0, 1, 1] * 10, "y": codes})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    result = call("fit", "t.csv", "--features", "x", "--target", "y", "--attributes", "z", "-o", "m", cwd=tmp_path)
+    result = call("fit", "t.csv", "--columns", "x", "--target", "y", "--attributes", "z", "-o", "m", cwd=tmp_path)
     assert result.returncode == 0, result.err
     call("predict", "m", "t.csv", "-o", "p.csv", cwd=tmp_path)
     header = (tmp_path / "p.csv").read_text().splitlines()[0]
@@ -111,8 +111,8 @@ def test_labels_keep_their_spelling(call, tmp_path):
     ("options", "message"),
     [
         ([*NUMBERS, "--target", "specie"], "column 'specie' is not known"),
-        (["--features", "bill", "--target", "species"], "column 'bill' is not known: use one of"),
-        (["--features", "island", "--target", "species"], "the feature column 'island' has 'Torgersen'"),
+        (["--columns", "bill", "--target", "species"], "column 'bill' is not known: use one of"),
+        (["--columns", "island", "--target", "species"], "the feature column 'island' has 'Torgersen'"),
         (["--path", "island", "--text", "sex", "--target", "species"], "--path and --text cannot be used together"),
         (["--path", "island", "--target", "species"], "there is no image 'Torgersen' (column 'island', row 0)"),
         ([*NUMBERS, "--backbone", "minilm", "--target", "species"], "--backbone is for --path and --text"),
@@ -149,7 +149,7 @@ def test_labels_match_as_written_whatever_the_column_type(call, tmp_path, traini
     for name, sites in (("tr.csv", training), ("te.csv", test)):
         rows = [f"{(i % 2) + i / 40},{['a', 'b'][i % 2]},{sites[i % len(sites)]}" for i in range(36)]
         (tmp_path / name).write_text("x,y,site\n" + "\n".join(rows) + "\n")
-    fit = ("--features", "x", "--target", "y", "--attributes", "site", "-o", "m.safetensors")
+    fit = ("--columns", "x", "--target", "y", "--attributes", "site", "-o", "m.safetensors")
     assert call("fit", "tr.csv", *fit, cwd=tmp_path).returncode == 0
     (tmp_path / "prior.csv").write_text("y,site,prior\na,1,0.25\nb,1.0,0.25\na,2,0.5\n")
     result = call("evaluate", "m.safetensors", "te.csv", "--prior", "prior.csv", "--json", cwd=tmp_path)
@@ -164,7 +164,7 @@ def test_fit_and_audit_refuse_the_same_attributes(call, tmp_path):
     frame.assign(monthly_charges=charges).to_csv(tmp_path / "t.csv", index=False)
     sentence = "attribute 'monthly_charges' has 1585 different values: is it an identifier? Leave it out"
     audit = call("audit", "t.csv", "--attributes", "churn,monthly_charges", cwd=tmp_path)
-    options = ("--features", "x", "--target", "churn", "--attributes", "monthly_charges", "-o", "m.safetensors")
+    options = ("--columns", "x", "--target", "churn", "--attributes", "monthly_charges", "-o", "m.safetensors")
     fit = call("fit", "t.csv", *options, cwd=tmp_path)
     for result in (audit, fit):
         assert result.returncode == 2

@@ -13,7 +13,7 @@ from tests.estimators.made_data import make_pool
 
 COLUMNS = [f"x{number}" for number in range(8)]
 LABELS = ["--target", "bird", "--attributes", "place"]
-NUMBERS = ["--features", ",".join(COLUMNS)]
+NUMBERS = ["--columns", ",".join(COLUMNS)]
 BIRDS, PLACES = np.array(["gull", "owl", "wren"]), np.array(["land", "sea", "town"])
 SHORT = ["--alpha", "1e-2,1e-1", "--jobs", "1"]
 """Settings to choose from, fewer than those of --alpha auto."""

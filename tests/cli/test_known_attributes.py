@@ -239,7 +239,7 @@ def test_networks_without_groups_take_no_known_attributes(call, birds):
     pytest.importorskip("accelerate")
     folder, *_ = birds
     options = ["--target", "bird", "--attributes", "place,device", "--method", "erm", "--steps", "10"]
-    columns = ["--features", ",".join(FEATURES), "--shares", "0.7,0.1,0.2", "--device", "cpu"]
+    columns = ["--columns", ",".join(FEATURES), "--shares", "0.7,0.1,0.2", "--device", "cpu"]
     result = call("train", "birds.csv", *options, *columns, "-o", "run", cwd=folder)
     assert result.returncode == 0, result.err
     for command in (["evaluate"], ["predict", "-o", "p.csv"]):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.commands import skip_without_extra
 
-FIT = ("--features", "temp,pulse", "--target", "diagnosis", "--attributes", "site")
+FIT = ("--columns", "temp,pulse", "--target", "diagnosis", "--attributes", "site")
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def patients(tmp_path):
 
 
 LABELS = ["--target", "diagnosis", "--attributes", "site"]
-FIT = ["fit", "t.csv", "--features", ",".join(FEATURES), *LABELS, "-o", "m.safetensors"]
+FIT = ["fit", "t.csv", "--columns", ",".join(FEATURES), *LABELS, "-o", "m.safetensors"]
 
 
 def test_a_model_fitted_on_the_command_line_checks_column_names(call, patients):
@@ -54,7 +54,7 @@ def test_onnx_files_have_the_names_of_columns(call, patients):
 def test_a_training_run_checks_column_names(call, patients):
     pytest.importorskip("accelerate")
     folder, frame = patients
-    options = ["--features", ",".join(FEATURES), *LABELS, "--shares", "0.7,0.1,0.2", "--steps", "20", "--device", "cpu"]
+    options = ["--columns", ",".join(FEATURES), *LABELS, "--shares", "0.7,0.1,0.2", "--steps", "20", "--device", "cpu"]
     result = call("train", "t.csv", *options, "-o", "run", cwd=folder)
     assert result.returncode == 0, result.err
     clf = cs.load(folder / "run")
@@ -202,7 +202,7 @@ def test_attributes_with_the_names_of_reasons(call, patients):
     folder, frame = patients
     frame.rename(columns={"diagnosis": "probability", "site": "seen"}).to_csv(folder / "t.csv", index=False)
     labels = ["--target", "probability", "--attributes", "seen"]
-    call("fit", "t.csv", "--features", ",".join(FEATURES), *labels, "-o", "m.safetensors", cwd=folder)
+    call("fit", "t.csv", "--columns", ",".join(FEATURES), *labels, "-o", "m.safetensors", cwd=folder)
     for name, read in (("p.csv", pd.read_csv), ("p.parquet", pd.read_parquet)):
         assert call("predict", "m.safetensors", "t.csv", "--explain", "-o", name, cwd=folder).returncode == 0
         found = read(folder / name)

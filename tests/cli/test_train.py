@@ -66,7 +66,7 @@ def test_unlabelled_samples_of_a_feature_file_and_of_a_table(call, features):
     assert "unlabelled: the pool is not used: no group can be held out" in result.out
     always = [*resolved, "--set", "use_unlabelled=always"]
     for name, source, pool in (("npz", BIRDS, "pool.npz"), ("csv", ["birds.csv", *BIRDS[1:]], "pool.csv")):
-        columns = ["--features", "a,b,c,d,e"] if name == "csv" else []
+        columns = ["--columns", "a,b,c,d,e"] if name == "csv" else []
         result = call("train", *source, *columns, *always, "--unlabelled", pool, "-o", name, cwd=features)
         assert result.returncode == 0, result.err
         assert "unlabelled: the pool is used, as asked" in result.out

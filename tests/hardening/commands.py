@@ -27,7 +27,7 @@ CODES = np.array([[0, 0], [0, 1], [1, 1]])[np.arange(60) % 3]  # three of the fo
 FEATURES = ["x0", "x1", "x2"]
 LABELS = ["--target", "bird", "--attributes", "place"]
 GROUPS = ["--attributes", "bird,place"]
-NUMBERS = ["--features", ",".join(FEATURES)]
+NUMBERS = ["--columns", ",".join(FEATURES)]
 BENCH = ["bench", *["--drop=none", "--drop=duck,sea", "--methods=erm,crm", "--draws=1", "--seeds=1", "--jobs=1"]]
 TRAINING = ["--steps", "1", "--eval-every", "1", "--batch-size", "4", "--backbone", "linear", "--device", "cpu"]
 

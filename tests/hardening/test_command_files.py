@@ -273,7 +273,7 @@ def test_large_tables(tally: Tally) -> None:
     for path, expected in (("groups.csv", "accept"), ("identifiers.csv", "reject"), ("wide.csv", "accept")):
         for line in (["audit", path, *GROUPS, "--json"], ["report", path, *GROUPS, "-o", "{out}/p.html"]):
             attempt(tally, "large", line, expected)
-    attempt(tally, "large", ["fit", "wide.csv", "--features", every, *LABELS, "-o", "{out}/m"])
+    attempt(tally, "large", ["fit", "wide.csv", "--columns", every, *LABELS, "-o", "{out}/m"])
     attempt(tally, "large", ["report", "wide.csv", "--attributes", every, "-o", "{out}/p.html"])
     attempt(tally, "large", ["fit", "wide.csv", *NUMBERS, *LABELS, "-o", "{out}/m.safetensors"], "accept")
     attempt(tally, "large", ["audit", "wide.csv", "--attributes", "brid,place"], "reject")
@@ -317,7 +317,7 @@ READERS: dict[str, tuple[tuple[m.Mutation, ...], list[str]]] = {
     "birds.npz": (BYTES, [*lines_for("birds.npz"), "bench birds.npz --dry-run --json -o {out}/b"]),
     "birds.parquet": (BYTES, [*lines_for("birds.parquet"), f"{lines_for('birds.parquet')[1]} --memory 10M"]),
     "shards/part-0.parquet": (BYTES, lines_for("shards")),
-    "birds.csv": (TABLE, lines_for("birds.csv", "t.safetensors", f"--features {NUMBERS[1]}")),
+    "birds.csv": (TABLE, lines_for("birds.csv", "t.safetensors", f"--columns {NUMBERS[1]}")),
     "m.safetensors": (SIGNED, lines_with("m.safetensors")),
     "t.safetensors": (SIGNED, lines_with("t.safetensors", "birds.csv")),
     "run/run.json": (JSON, lines_with("run")),

@@ -37,14 +37,14 @@ def compare(
         Path,
         typer.Argument(
             metavar="FEATURES|TABLE",
-            help="Feature file (.npz, .parquet, a folder of shards), or a table. Without --features, all columns of a "
+            help="Feature file (.npz, .parquet, a folder of shards), or a table. Without --columns, all columns of a "
             "table that are not labels are features.",
             show_default=False,
         ),
     ],
     target: Target,
     attributes: Attributes,
-    features: FeatureColumns = None,
+    columns: FeatureColumns = None,
     keep: KeptOut = None,
     split_column: SplitColumn = None,
     shares: Shares = None,
@@ -78,7 +78,7 @@ def compare(
     table = TableOptions(
         target=target,
         attributes=attributes,
-        features=features,
+        columns=columns,
         split_column=split_column,
         shares=shares,
         seed=seed,

@@ -67,7 +67,7 @@ def fit(
         Path,
         typer.Argument(
             metavar="FEATURES|TABLE",
-            help="Feature file (.npz, .parquet, a folder of shards), or a table. Without --path, --text or --features, "
+            help="Feature file (.npz, .parquet, a folder of shards), or a table. Without --path, --text or --columns, "
             "all columns of a table that are not labels are features.",
             show_default=False,
         ),
@@ -77,7 +77,7 @@ def fit(
     attributes: Attributes = "",
     path: PathColumn = None,
     text: TextColumns = None,
-    features: FeatureColumns = None,
+    columns: FeatureColumns = None,
     keep: KeptOut = None,
     root: Root = None,
     split_column: SplitColumn = None,
@@ -281,7 +281,7 @@ def fit(
         attributes=attributes,
         path=path,
         text=text,
-        features=features,
+        columns=columns,
         root=root,
         split_column=split_column,
         shares=shares,
@@ -312,7 +312,7 @@ def fit(
         given |= {"--split-column": split_column}
         further = {"--shares": shares, "--skip-broken": skip_broken, "--overwrite": overwrite}
         network_options = {"--workers": workers is not None, "--device": device != "auto"}
-        reject_unused({**given, **further, **network_options}, "for tables (with --path, --text or --features)")
+        reject_unused({**given, **further, **network_options}, "for tables (with --path, --text or --columns)")
         inputs = feature_origin(source)
         if memory is not None:
             choosable = {"--bias": bias, "--anchor": anchor, "--unseen-offset": unseen_offset, "--transform": transform}

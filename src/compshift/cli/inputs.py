@@ -57,7 +57,7 @@ class TableOptions:
     attributes: str = ""
     path: str | None = None  # column of image files
     text: str | None = None  # column of texts, or two columns separated by a comma
-    features: str | None = None  # columns of numbers, separated by commas
+    columns: str | None = None  # columns of numbers, separated by commas
     root: Path | None = None  # folder of the download or of the image files
     split_column: str | None = None
     shares: str | None = None  # shares of a random split
@@ -81,18 +81,18 @@ class TableOptions:
 
     def is_feature_file(self, source: str | Path) -> bool:
         """Return whether the source is a feature file: no option names sample columns, and it can hold features."""
-        named = self.path is not None or self.text is not None or self.features is not None
+        named = self.path is not None or self.text is not None or self.columns is not None
         return not named and ending(source) not in TABLE_ENDINGS
 
     def is_raw_table(self, source: Path) -> bool:
         """Return whether the source is a raw table, whose columns of any kind become features.
 
         It is one if no option names sample columns, and it is a table file, or Parquet without columns of computed
-        features. With --features, it is one for boosted energies only, which take the named columns as they are.
+        features. With --columns, it is one for boosted energies only, which take the named columns as they are.
         """
         if self.path is not None or self.text is not None:
             return False
-        if self.features is not None:
+        if self.columns is not None:
             return self.energies == "boosted"
         return ending(source) in TABLE_ENDINGS or (
             source.exists() and is_parquet(source) and not holds_features(source)
@@ -110,21 +110,21 @@ class TableOptions:
         return TableOptions(root=self.root if self.path is not None else None)
 
     def recipe(self) -> Recipe:
-        """Return the recipe that turns the columns named by --path, --text or --features into features."""
+        """Return the recipe that turns the columns named by --path, --text or --columns into features."""
         from compshift.features.recipe import Recipe
 
-        given = {"--path": self.path, "--text": self.text, "--features": self.features}
+        given = {"--path": self.path, "--text": self.text, "--columns": self.columns}
         named = [option for option, value in given.items() if value is not None]
         if len(named) != 1:
             found = f"{' and '.join(named)} cannot be used together" if named else "no option names the table's samples"
             raise InputError(
                 f"{found}: name either the column of image paths (--path), the column of texts (--text), or the "
-                "columns of numbers (--features)"
+                "columns of numbers (--columns)"
             )
-        if self.features is not None:
+        if self.columns is not None:
             given_network = {"--backbone": self.backbone, "--weights": self.weights}
             reject_unused(given_network, "for --path and --text, not for columns of numbers")
-            return Recipe("features", tuple(names(self.features, "--features")))
+            return Recipe("features", tuple(names(self.columns, "--columns")))
         kind = "images" if self.path is not None else "text"
         columns = (self.path,) if self.path is not None else tuple(names(str(self.text), "--text"))
         name = self.backbone or DEFAULT_BACKBONES[kind]
@@ -169,7 +169,7 @@ class Source:
 def load_source(source: str, table: TableOptions) -> Source:
     """Load a named data set, table or feature file as the options describe."""
     if source in MODULES:
-        columns = {"--path": table.path, "--text": table.text, "--features": table.features, "--target": table.target}
+        columns = {"--path": table.path, "--text": table.text, "--columns": table.columns, "--target": table.target}
         further = {"--attributes": table.attributes, "--split-column": table.split_column, "--shares": table.shares}
         reject_unused({**columns, **further}, f"for tables and feature files, but {source} is a named data set")
         known = benchmark(source)
@@ -335,7 +335,7 @@ def raw_table_features(
 ) -> tuple[GroupedDataset, Recipe]:
     """Return the rows of a raw table with features made of its columns, and the recipe; print which columns are used.
 
-    The columns are those of --features, or all besides labels, splits and those of --keep. Whether a column holds
+    The columns are those of --columns, or all besides labels, splits and those of --keep. Whether a column holds
     numbers, dates, categories or texts is inferred from the rows that the model is fitted to. ``embed`` is used for
     texts if --backbone names a network.
     """
@@ -348,13 +348,13 @@ def raw_table_features(
     if not source.exists():
         raise InputError(f"there is no table {str(source)!r}: pass a .csv, .xlsx, .jsonl or .parquet file")
     _check_split(table, source)
-    if table.keep is not None and table.features is not None:
-        raise InputError("--keep and --features cannot be used together: --features already names all features")
+    if table.keep is not None and table.columns is not None:
+        raise InputError("--keep and --columns cannot be used together: --columns already names all features")
     split = table.split_rule()
     known = raw_names(source)
     others = [*table.targets, *table.nuisances, *([split] if isinstance(split, str) else [])]
     kept = [] if table.keep is None else names(table.keep, "--keep")
-    chosen = None if table.features is None else names(table.features, "--features")
+    chosen = None if table.columns is None else names(table.columns, "--columns")
     check_columns([*others, *kept, *(chosen or [])], known, source)
     repeated = next((name for name in chosen or [] if name in others or (chosen or []).count(name) > 1), None)
     if repeated is not None:
@@ -386,7 +386,7 @@ def raw_table_features(
         )
     typer.echo(f"features: {described(found)}", err=quiet)
     if left_out:
-        remedy = "name the columns to use with --features, or " if table.energies == "boosted" else ""
+        remedy = "name the columns to use with --columns, or " if table.energies == "boosted" else ""
         typer.echo(f"left out: {left_out_sentence(left_out)}; {remedy}leave out further columns with --keep", err=quiet)
     recipe = replace(recipe, columns=found.names, table=found)
     return replace(data, samples=found.transform(content.columns)), recipe.with_split(data, split, table.seed)

@@ -234,7 +234,7 @@ def _table_recipe(model: LoadedModel, source: Path, backbone: str | None) -> Rec
         _check_same_network(model, source)
         if not is_parquet(source):
             if model.network is None:
-                origin, remedy = "fitted to unnamed features", "fit to named columns (with --features or a DataFrame)"
+                origin, remedy = "fitted to unnamed features", "fit to named columns (with --columns or a DataFrame)"
             else:
                 origin, remedy = "trained on a feature file or a named data set", "pass the name of the data set"
             raise InputError(

@@ -92,7 +92,7 @@ TextColumns = Annotated[
 FeatureColumns = Annotated[
     str | None,
     typer.Option(
-        "--features",
+        "--columns",
         metavar="COLUMNS",
         help="Columns of numbers, separated by commas; columns of any kind for `compare`, and for `fit` with "
         "boosted energies.",

@@ -136,7 +136,7 @@ def train(
     root: Root = None,
     path: PathColumn = None,
     text: TextColumns = None,
-    features: FeatureColumns = None,
+    columns: FeatureColumns = None,
     target: Annotated[
         str | None,
         typer.Option(help="Attribute to predict in a table or feature file.", show_default=False, rich_help_panel=DATA),

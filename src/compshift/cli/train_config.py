@@ -21,7 +21,7 @@ from compshift.methods.base import Method
 from compshift.methods.registry import make_method, method_class
 from compshift.training.settings import Settings
 
-TABLE_KEYS = ("root", "path", "text", "features", "target", "attributes", "split_column", "shares")
+TABLE_KEYS = ("root", "path", "text", "columns", "target", "attributes", "split_column", "shares")
 """Configuration keys that say how to read the data."""
 
 BACKBONE_KEYS = ("backbone", "weights", "pooling", "max_length", "dropout")
@@ -256,7 +256,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 def _check_types(options: dict[str, Any]) -> None:
     """Check the types of the options; join lists of names with commas, in place."""
-    for name in ("attributes", "features", "text", "target"):
+    for name in ("attributes", "columns", "text", "target"):
         if isinstance(options.get(name), list) and all(isinstance(part, str) for part in options[name]):
             options[name] = ",".join(options[name])
     for name in ("root", "weights"):
