@@ -199,7 +199,7 @@ def test_predict_sets(folder, call):
     assert "--sets is 1.5" in result.err
     result = call("predict", "m.safetensors", "birds.npz", "-o", "s.csv", "--sets", "0.9", cwd=folder)
     assert result.returncode == 2
-    assert "compshift fit --alpha auto" in " ".join(result.err.split())
+    assert "on the command line: --alpha auto" in " ".join(result.err.split())
 
 
 def test_predict_features_without_labels(folder, call):
