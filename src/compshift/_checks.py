@@ -130,9 +130,12 @@ def check_magnitude(values: Any, name: str = "X") -> None:
 
 
 def check_no_overflow(values: Any, what: str) -> Any:
-    """Return values computed from X after checking that they did not overflow; ``what`` names them in the message."""
+    """Return values computed from X after checking that they did not overflow; ``what`` names them in the message.
+
+    They may be an array of any library.
+    """
     with np.errstate(all="ignore"):
-        finite = math.isfinite(float(np.sum(values))) or bool(np.isfinite(values).all())
+        finite = math.isfinite(float(values.sum())) or bool((abs(values) < math.inf).all())
     if not finite:
         raise InputError(
             f"X has rows so far from the training data that their {what} overflow: check the features for errors, and "

@@ -11,7 +11,15 @@ from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_array_api_obj, is_torch_array, to_device
+from array_api_compat import (
+    array_namespace,
+    device,
+    is_array_api_obj,
+    is_dask_array,
+    is_torch_array,
+    is_writeable_array,
+    to_device,
+)
 
 Array: TypeAlias = Any
 """An array of NumPy, PyTorch or another library that follows the array API standard."""
@@ -22,6 +30,10 @@ BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 BLOCK_CELLS = 1 << 17
 """Target size of a block of rows, in array elements: 1 MB of float64, about the size of the cache of one core."""
+
+DEVICE_BLOCK_CELLS = 1 << 24
+"""Target size of a block of rows in other libraries than NumPy: large, because every operation on a GPU costs time to
+start."""
 
 
 def namespace(*arrays: Array) -> Any:
@@ -46,6 +58,30 @@ def like(values: Array, reference: Array) -> Array:
     if is_array_api_obj(values) and namespace(values) is xp:
         return to_device(xp.astype(values, reference.dtype, copy=False), device(reference))
     return xp.asarray(values, dtype=reference.dtype, device=device(reference))
+
+
+def is_other_library(values: Any) -> bool:
+    """Return whether values are an array of another library than NumPy in which the maths of ``core`` can compute."""
+    return (
+        not isinstance(values, np.ndarray | np.generic)
+        and is_array_api_obj(values)
+        and is_writeable_array(values)
+        and not is_dask_array(values)
+    )
+
+
+def to_numpy(values: Array) -> Any:
+    """Return an array of any library as a NumPy array in main memory, without gradients."""
+    if isinstance(values, np.ndarray):
+        return values
+    return np.asarray(to_device(values.detach() if is_torch_array(values) else values, "cpu"))
+
+
+def empty_like(reference: Array, shape: tuple[int, ...]) -> Array:
+    """Return an uninitialised array of the library, precision and device of ``reference``; float64 for NumPy."""
+    if is_other_library(reference):
+        return namespace(reference).empty(shape, dtype=reference.dtype, device=device(reference))
+    return np.empty(shape)
 
 
 def index_like(index: IntArray, reference: Array) -> Array:

@@ -13,10 +13,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_codes, check_same_order
 from compshift._errors import ExtrapolationWarning, InputError, an, unknown_name
-from compshift.core.arrays import ColumnSets, FloatArray, IntArray, row_blocks
+from compshift.core.arrays import (
+    ColumnSets,
+    FloatArray,
+    IntArray,
+    exp_less,
+    index_like,
+    is_other_library,
+    namespace,
+    row_blocks,
+    to_numpy,
+)
 from compshift.core.candidates import SUPPORTS, Candidates
 from compshift.core.columns import named_columns
 from compshift.core.groups import GroupSpace
+from compshift.crm.features import labels_in_numpy
 from compshift.crm.inputs import LabelledSamples, accuracy, is_streamed, read_training
 from compshift.crm.known import predict_known
 
@@ -36,6 +47,13 @@ def check_group_classifier(clf: Any) -> None:
     check_is_fitted(clf)
 
 
+def _numbers_like(values: Any, reference: Any) -> Any:
+    """Return labels in the library and on the device of ``reference``; text stays in NumPy, as in scikit-learn."""
+    if not is_other_library(reference) or values.dtype.kind not in "biuf":
+        return values
+    return index_like(values, reference)
+
+
 class GroupClassifier(ClassifierMixin, BaseEstimator):
     """Base class: predict one or several targets from the probabilities of groups, under any prior over groups.
 
@@ -52,6 +70,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
 
     prior: Any
     support: Any
+    _any_library = False  # whether predictions are computed in the library of X if scikit-learn dispatches on it
 
     def _check_support(self) -> None:
         if isinstance(self.support, str) and self.support not in SUPPORTS:
@@ -66,6 +85,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         space: GroupSpace | None,
         *,
         missing: bool = False,
+        any_library: bool = False,
     ) -> LabelledSamples:
         """Check and read training data. Call only from ``fit``: the ``stacklevel`` of warnings assumes that depth."""
         if y is None:
@@ -77,7 +97,9 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
                 f"{type(self).__name__} needs all samples in memory, but X is {an(type(X).__name__)}: use a "
                 "CRMClassifier, which reads it in blocks, or pass some of its rows as an array"
             )
-        data = read_training(self, X, y, attributes, sample_weight, space, self.support, missing=missing)
+        data = read_training(
+            self, X, y, attributes, sample_weight, space, self.support, missing=missing, any_library=any_library
+        )
         data.candidates.log_prior(self.prior)  # report an unusable prior before the fit, not after it
         return data
 
@@ -182,8 +204,8 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
             Predicted classes; two-dimensional if ``fit`` was given a ``y`` with several targets.
         """
         marginals = self._known_marginals(X, attributes)
-        codes = np.stack([np.argmax(part, axis=1) for part in marginals], axis=1)
-        predicted = self.targets_.decode(codes)
+        codes = np.stack([to_numpy(namespace(part).argmax(part, axis=1)) for part in marginals], axis=1)
+        predicted = _numbers_like(self.targets_.decode(codes), marginals[0])
         return predicted[:, 0] if self._one_dimensional else predicted
 
     def predict_proba(self, X: Any, *, attributes: Any = None) -> Any:
@@ -203,7 +225,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         array (n, c), or a list of such arrays
             One column per entry of ``classes_``; a list of one array per target if there are several targets.
         """
-        parts = [np.exp(part, out=part) for part in self._known_marginals(X, attributes)]
+        parts = [exp_less(part, 0.0) for part in self._known_marginals(X, attributes)]
         return parts[0] if self._one_dimensional else parts
 
     def predict_log_proba(self, X: Any, *, attributes: Any = None) -> Any:
@@ -250,8 +272,14 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         if codes is not None:
             codes = check_codes(codes, self.space_.cardinalities)
             position = self.space_.locate(codes, self.groups_)
-        (found,) = predict_known(self, X, attributes, lambda clf, rows: [clf._group_log_posterior(rows, position)])
-        return np.asarray(found)
+        (found,) = predict_known(
+            self,
+            X,
+            attributes,
+            lambda clf, rows: [clf._group_log_posterior(rows, position)],
+            any_library=self._any_library,
+        )
+        return found  # type: ignore[no-any-return]
 
     def predict_group(self, X: Any, *, attributes: Any = None) -> Any:
         """Predict the most probable group.
@@ -270,8 +298,10 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         array (n, m)
             Value of each target and attribute.
         """
-        best, _ = predict_known(self, X, attributes, lambda clf, rows: clf._best_group(rows))
-        return self.space_.decode(self.groups_[best])
+        best, _ = predict_known(
+            self, X, attributes, lambda clf, rows: clf._best_group(rows), any_library=self._any_library
+        )
+        return _numbers_like(self.space_.decode(self.groups_[to_numpy(best)]), best)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, attributes: Any = None) -> float:
         """Return the accuracy; with several targets, the share of samples with all targets predicted correctly.
@@ -297,6 +327,9 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         check_same_order({"X": X, "y": y, "sample_weight": sample_weight})
         names, predicted = self.targets_.names, self.predict(X, attributes=attributes)
+        predicted, y, sample_weight = labels_in_numpy(
+            X, {"prediction": predicted, "y": y, "sample_weight": sample_weight}
+        )
         return accuracy(named_columns(y, names), named_columns(predicted, names), sample_weight)
 
     def __sklearn_tags__(self) -> Any:
@@ -306,7 +339,9 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
 
     def _known_marginals(self, X: Any, attributes: Any) -> list[FloatArray]:
         """Check features and known attributes, and return log q(z_i|x) of each target, (n, d_i) each."""
-        return predict_known(self, X, attributes, lambda clf, rows: clf._target_marginals(rows))
+        return predict_known(
+            self, X, attributes, lambda clf, rows: clf._target_marginals(rows), any_library=self._any_library
+        )
 
     def _target_marginals(self, X: FloatArray) -> list[FloatArray]:
         """Return log q(z_i|x) of each target, (n, d_i) each."""

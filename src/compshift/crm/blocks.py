@@ -8,6 +8,7 @@ in a pool of threads, while BLAS is limited to one thread.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import deque
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.arrays import FloatArray, IntArray, index_like, is_other_library, like, namespace
 from compshift.core.sparse import Features
 from compshift.distributed import ALONE, Collective
 
@@ -89,9 +90,21 @@ class ArrayRows:
 
         It is cached, because several fits may use the same samples one after the other.
         """
-        if self.features.size < MIN_SINGLE_PRECISION_CELLS:
-            return None
-        return replace(self, features=self.features.astype(np.float32))
+        if is_other_library(self.features):
+            xp, size = namespace(self.features), math.prod(self.features.shape)
+            single = None if size < MIN_SINGLE_PRECISION_CELLS else xp.astype(self.features, xp.float32)
+        else:
+            small = self.features.size < MIN_SINGLE_PRECISION_CELLS
+            single = None if small else self.features.astype(np.float32)
+        return None if single is None else replace(self, features=single)
+
+    @cached_property
+    def _whole(self) -> Block:
+        """All samples; positions and weights have the library and the device of the features."""
+        if not is_other_library(self.features):
+            return Block(self.features, self.position, self.weight)
+        position: Any = self.position
+        return Block(self.features, index_like(position, self.features), like(self.weight, self.features))
 
     @property
     def n_features(self) -> int:
@@ -99,9 +112,12 @@ class ArrayRows:
         return int(self.features.shape[1])
 
     def total(self, part: Part[T], merge: Merge[T], *arguments: Any) -> T:
-        """Merge ``part(block, *arguments)`` over all blocks, in order."""
-        if len(self.features) < MIN_THREADED_ROWS:
-            return part(Block(self.features, self.position, self.weight), *arguments)
+        """Merge ``part(block, *arguments)`` over all blocks, in order.
+
+        Samples of another library than NumPy form a single block, because the library has threads of its own.
+        """
+        if len(self.features) < MIN_THREADED_ROWS or is_other_library(self.features):
+            return part(self._whole, *arguments)
 
         def contribution(rows: slice) -> T:
             return part(Block(self.features[rows], self.position[rows], self.weight[rows]), *arguments)

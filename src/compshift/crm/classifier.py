@@ -155,6 +155,8 @@ class CRMClassifier(FittedCRM):
            [1, 1]])
     """
 
+    _any_library = True
+
     def __init__(
         self,
         alpha: float = 1e-2,
@@ -198,7 +200,8 @@ class CRMClassifier(FittedCRM):
         ----------
         X : array, sparse matrix, DataFrame (n, p), FeatureStore, or Dask array or DataFrame
             Features, all finite numbers, in a NumPy array, a tensor, a sparse matrix of SciPy, which is never made
-            dense, or a table of pandas, Polars or Arrow. A ``compshift.data.FeatureStore`` is read in blocks, once per
+            dense, or a table of pandas, Polars or Arrow. With scikit-learn's ``array_api_dispatch``, passes over a
+            tensor, in ``fit`` and in predictions, are computed by its library on its device. A ``compshift.data.FeatureStore`` is read in blocks, once per
             evaluation of the risk; under torchrun each process reads some of its rows. ``y`` and ``attributes`` are
             then column names of the store. The partitions of a Dask collection stay with its workers; ``y``,
             ``attributes`` and ``sample_weight`` must then be Dask collections with the same rows in each partition.
@@ -243,7 +246,8 @@ class CRMClassifier(FittedCRM):
                 if hasattr(self, "feature_names_in_"):  # left by an earlier fit
                     del self.feature_names_in_
             else:
-                data = self._read(X, y, attributes, sample_weight, space, missing=True)
+                in_library = unlabelled is None and self.anchor == "zero" and not self.cross_fit
+                data = self._read(X, y, attributes, sample_weight, space, missing=True, any_library=in_library)
                 self._check_data(data)
                 warn_of_unequal_scales(self, data.X)
                 data = transformed_samples(data, setting.params.feature_transform)
@@ -263,6 +267,7 @@ class CRMClassifier(FittedCRM):
             self._use_prior(self.prior)
             if pool is not None:
                 self._model = record_pool(self, model, pool)
+            self._follow(X)
             return self
 
     def _check_parameters(self) -> tuple[float, int]:

@@ -270,6 +270,7 @@ class CRMClassifierCV(CallbackSupportMixin, CRMClassifier):
             self._use_prior(self.prior)
             if pool is not None:
                 self._model = record_pool(self, model, pool)
+            self._follow(X)
             return self
 
     def _check_parameters(self) -> tuple[float, int]:

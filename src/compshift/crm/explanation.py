@@ -363,7 +363,7 @@ def explain(clf: FittedCRM, X: Any, attributes: Any, rival: Any) -> Explanation:
         probability=np.exp(log_proba),
         seen=clf.seen_[best],
         inside_hull=clf.inside_hull_[best],
-        effective_sample_size=clf.effective_sample_size_[best],
+        effective_sample_size=clf._model.effective_sample_size[best],
         energies=energies,
         bias=np.where(missing, np.nan, score[best] - score[second]),
         prior=prior,

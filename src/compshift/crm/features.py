@@ -8,13 +8,22 @@ from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
+from array_api_compat import device, is_torch_array
+from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from compshift._checks import changed_names_error, check_finite, check_magnitude, check_unmasked, unreadable_error
+from compshift._checks import (
+    MAX_FEATURE,
+    changed_names_error,
+    check_finite,
+    check_magnitude,
+    check_unmasked,
+    unreadable_error,
+)
 from compshift._errors import InputError, InputTypeError, listing, shown
-from compshift.core.arrays import IntArray
+from compshift.core.arrays import IntArray, index_like, is_other_library, namespace, to_numpy
 from compshift.core.columns import as_mapping, column_values, native_table, plain_value
 from compshift.core.sparse import Features, SparseRows, is_sparse
 from compshift.crm.problem import MAX_EXTENT_RATIO
@@ -31,18 +40,50 @@ SCALED_ROWS = 10_000
 """Approximate number of samples from which the scales of columns are computed: fewer than twice as many are used."""
 
 
-def training_features(estimator: BaseEstimator, X: Any) -> Features:
-    """Check training features (n, p), return them as float64, and store their number and names in the estimator."""
+def is_dispatched(values: Any) -> bool:
+    """Return whether values are an array of another library, and scikit-learn is set to compute in that library."""
+    return bool(get_config()["array_api_dispatch"]) and is_other_library(values)
+
+
+def labels_in_numpy(X: Any, labels: Mapping[str, Any]) -> list[Any]:
+    """Return labels or weights of samples as NumPy arrays if they are arrays that scikit-learn would dispatch on.
+
+    They may be in main memory or on the device of X; anything else is probably a mistake.
+    """
+    found = []
+    for name, values in labels.items():
+        if not is_dispatched(values):
+            found.append(values)
+            continue
+        where, of_features = str(device(values)), str(device(X)) if is_dispatched(X) else "cpu"
+        if where not in ("cpu", of_features):
+            raise InputError(
+                f"{name} is on the device {where} but X is on {of_features}: move both to one device, or {name} to the "
+                "CPU"
+            )
+        found.append(to_numpy(values))
+    return found
+
+
+def training_features(estimator: BaseEstimator, X: Any, *, any_library: bool = False) -> Features:
+    """Check training features (n, p), return them as float64, and store their number and names in the estimator.
+
+    With ``any_library`` they stay in their library and on their device if scikit-learn dispatches on them.
+    """
     if isinstance(X, str | PathLike):
         raise InputError(
             f"X is {fspath(X)!r}: pass features as an array or DataFrame or, to a CRMClassifier, "
             f"compshift.data.FeatureStore({fspath(X)!r})"
         )
-    return feature_matrix(estimator, X, fitted=False)
+    return feature_matrix(estimator, X, fitted=False, any_library=any_library)
 
 
-def prediction_features(estimator: BaseEstimator, X: Any) -> Features:
-    """Check features (n, p) for a prediction, with the columns used in ``fit``, and return them as float64."""
+def prediction_features(estimator: BaseEstimator, X: Any, *, any_library: bool = False) -> Features:
+    """Check features (n, p) for a prediction, with the columns used in ``fit``, and return them as float64.
+
+    With ``any_library`` they stay in their library, on their device and in single precision if scikit-learn dispatches
+    on them.
+    """
     check_is_fitted(estimator)
     if isinstance(X, FeatureStore):
         raise InputError(
@@ -51,7 +92,7 @@ def prediction_features(estimator: BaseEstimator, X: Any) -> Features:
     if isinstance(X, str | PathLike):
         remedy = _embedded(estimator) or "pass features as an array or DataFrame with the columns used in fit"
         raise InputError(f"X is {fspath(X)!r}: {remedy}")
-    return feature_matrix(estimator, X, fitted=True)
+    return feature_matrix(estimator, X, fitted=True, any_library=any_library)
 
 
 def _embedded(estimator: BaseEstimator) -> str | None:
@@ -68,14 +109,27 @@ def _embedded(estimator: BaseEstimator) -> str | None:
     )
 
 
-def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> Features:
+def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool, any_library: bool = False) -> Features:
     """Check features by scikit-learn's rules, and return them as finite float64.
+
+    Arrays that scikit-learn dispatches on become NumPy arrays, or with ``any_library`` stay as they are; new samples
+    then also in single precision.
 
     Sparse features become ``SparseRows``, if the estimator's tags say that it accepts them. An estimator that also
     accepts other features, such as categories, reads them by its own method ``_check_features``.
     """
     if isinstance(X, SparseRows) or is_sparse(X):
         return _sparse_rows(estimator, X, fitted=fitted)
+    dtype: Any = np.float64
+    if is_dispatched(X):
+        xp = namespace(X)
+        if str(device(X)) == "meta":
+            raise InputError("X is on the device meta, which holds no numbers: pass a tensor on the CPU or on a GPU")
+        if any_library and xp.isdtype(X.dtype, ("real floating", "integral", "bool")):
+            X = X.detach() if is_torch_array(X) else X
+            dtype = [xp.float64, xp.float32] if fitted else xp.float64
+        else:
+            X = to_numpy(X)
     if hasattr(estimator, "_check_features"):
         return estimator._check_features(X, fitted=fitted)
     X = native_table(X, "X")  # scikit-learn reads the names of these columns
@@ -83,7 +137,7 @@ def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> Feature
     if _has_times(X):  # scikit-learn would convert them to numbers
         raise _not_numbers(_odd_columns(X), fitted=fitted)
     try:
-        array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=not fitted)
+        array = validate_data(estimator, X, dtype=dtype, ensure_all_finite=False, reset=not fitted)
     except (TypeError, ValueError, OverflowError) as error:
         if (changed := changed_names_error(error, fitted=fitted)) is not None:
             raise changed from None
@@ -99,6 +153,11 @@ def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> Feature
         raise kind(f"X cannot be read as a matrix of numbers, one row per sample: {error}") from None
     except RuntimeError:
         raise unreadable_error(X, "X") from None
+    if is_other_library(array):
+        if not bool((abs(array) <= MAX_FEATURE).all()):
+            check_finite(to_numpy(array))
+            check_magnitude(to_numpy(array))
+        return array
     check_finite(array)
     check_magnitude(array)
     return np.asarray(array)
@@ -197,7 +256,7 @@ def unequal_scales(X: Features) -> tuple[int, int, float] | None:
     that a rare category does not count as a small scale. Constant columns are ignored.
     """
     X = X[:: max(1, len(X) // SCALED_ROWS)]
-    X = X.matrix.toarray() if isinstance(X, SparseRows) else np.asarray(X, dtype=np.float64)
+    X = X.matrix.toarray() if isinstance(X, SparseRows) else np.asarray(to_numpy(X), dtype=np.float64)
     X = X / (float(np.abs(X).max()) or 1.0)  # avoids overflow of the squares
     low, high = X.min(axis=0), X.max(axis=0)
     scale = np.where(((low == X) | (high == X)).all(axis=0), (high - low) / 2, X.std(axis=0))
@@ -231,4 +290,6 @@ def warn_of_unequal_scales(estimator: Any, X: Features) -> None:
 
 def rows_of(X: Any, rows: IntArray) -> Any:
     """Return some rows of features, or of the table that an estimator takes as it is."""
+    if is_other_library(X):
+        return X[index_like(rows, X)]
     return X[rows] if isinstance(X, SparseRows) else _safe_indexing(X, rows)

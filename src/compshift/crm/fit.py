@@ -17,7 +17,7 @@ import numpy as np
 
 from compshift._checks import check_count, check_finite_number
 from compshift._errors import InputError
-from compshift.core.arrays import FloatArray, IntArray, namespace, row_blocks
+from compshift.core.arrays import FloatArray, IntArray, namespace, row_blocks, to_numpy
 from compshift.core.bias import (
     BiasSums,
     EnergyMoments,
@@ -250,7 +250,7 @@ def step_one(
         energies = temperature * energies
     else:
         temperature, bias = 1.0, solution.bias
-        energies = linear_energies(rows.features, solution.weight)
+        energies = to_numpy(linear_energies(rows.features, solution.weight))
     samples = ArrayRows(energies, rows.position, rows.weight)
     return StepOne(solution, temperature, bias, problem.frequency, rows.seen, rows.standard, samples)
 

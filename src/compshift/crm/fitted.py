@@ -7,14 +7,16 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from array_api_compat import device
 from sklearn.utils.validation import check_is_fitted
 
 from compshift._errors import InputError, check_name
 from compshift._hub_methods import HubMethods
-from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.arrays import FloatArray, IntArray, namespace
 from compshift.crm import io
 from compshift.crm.base import GroupClassifier
 from compshift.crm.explanation import Explanation, explain
+from compshift.crm.features import is_dispatched
 from compshift.crm.fit import Setting, check_offset
 from compshift.crm.model import BIASES, CRMModel, same_prior
 from compshift.crm.sets import PredictionSets, prediction_sets
@@ -23,6 +25,18 @@ from compshift.metrics.displays import GroupDisplay, ReliabilityDisplay
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+ARRAYS_LIKE_X = (
+    "coef_",
+    "feature_mean_",
+    "bias_",
+    "learned_bias_",
+    "cumulant_bias_",
+    "effective_sample_size_",
+    "pareto_k_",
+)
+"""Fitted attributes with numbers computed from X. Arrays that describe groups or priors are always of NumPy."""
 
 
 class FittedCRM(HubMethods, GroupClassifier):
@@ -47,6 +61,19 @@ class FittedCRM(HubMethods, GroupClassifier):
         self.converged_ = model.converged
         self.n_iter_ = model.n_iter
         self.inputs_: Mapping[str, Any] | None = None
+
+    def _follow(self, X: Any) -> None:
+        """Convert the numbers that a fit computed from X to its library, device and precision, as scikit-learn does.
+
+        Predictions do not use these attributes but the model, so that they can be computed on any device.
+        """
+        if not is_dispatched(X):
+            return
+        xp = namespace(X)
+        dtype = xp.float32 if X.dtype == xp.float32 else xp.float64
+        for name in ARRAYS_LIKE_X:
+            if hasattr(self, name):
+                setattr(self, name, xp.asarray(getattr(self, name), dtype=dtype, device=device(X)))
 
     def save(self, path: str | PathLike[str], *, inputs: Mapping[str, Any] | None = None) -> None:
         """Write the fitted model as a safetensors file; ``compshift.load`` reads it.
@@ -211,9 +238,9 @@ class FittedCRM(HubMethods, GroupClassifier):
             self.groups_,
             train_rows=self.group_weight_,
             inside_hull=self.inside_hull_,
-            bias=self.bias_,
-            learned_bias=np.where(self.seen_, self.learned_bias_, np.nan),
-            effective_sample_size=self.effective_sample_size_,
+            bias=self._model.bias,
+            learned_bias=np.where(self.seen_, self._model.learned_bias, np.nan),
+            effective_sample_size=self._model.effective_sample_size,
             prior=np.exp(self.log_prior_),
         )
 

@@ -23,7 +23,7 @@ from compshift._checks import (
     check_sample_weight,
 )
 from compshift._errors import InputError, listing
-from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.arrays import BoolArray, FloatArray, IntArray, is_other_library, to_numpy
 from compshift.core.candidates import Candidates
 from compshift.core.columns import (
     Column,
@@ -35,7 +35,7 @@ from compshift.core.columns import (
 from compshift.core.groups import GroupSpace, check_space
 from compshift.core.posterior import Pattern, known_patterns
 from compshift.core.sparse import Features
-from compshift.crm.features import rows_of, training_features
+from compshift.crm.features import labels_in_numpy, rows_of, training_features
 from compshift.data.feature_store import FeatureStore
 from compshift.metrics.group import correct_rows
 
@@ -159,14 +159,18 @@ def read_training(
     support: Any,
     *,
     missing: bool = False,
+    any_library: bool = False,
 ) -> LabelledSamples:
     """Check and read training data in memory, without samples of weight 0.
 
-    ``support`` names or lists the candidate groups; ``missing`` allows attributes to be missing in some samples. Call
+    ``support`` names or lists the candidate groups; ``missing`` allows attributes to be missing in some samples. With
+    ``any_library``, features that scikit-learn dispatches on stay in their library if no attribute is missing. Call
     only from a method that ``fit`` itself calls: ``stacklevel`` of the warnings assumes that depth.
     """
     check_same_order({"X": X, "y": y, "attributes": attributes, "sample_weight": sample_weight})
-    X = training_features(estimator, X)
+    labels_given = {"y": y, "attributes": attributes, "sample_weight": sample_weight}
+    y, attributes, sample_weight = labels_in_numpy(X, labels_given)
+    X = training_features(estimator, X, any_library=any_library)
     weight = check_sample_weight(sample_weight, len(X))
     keep = weight > 0
     labels = read_labels(y, attributes, space, keep, stacklevel=5, missing=missing)
@@ -181,6 +185,7 @@ def read_training(
     seen_groups, position = labels.space.distinct(labels.codes[complete])
     incomplete = None
     if not complete.all():
+        X = to_numpy(X) if is_other_library(X) else X
         patterns = known_patterns(labels.space, seen_groups, labels.codes[~complete])
         incomplete = Incomplete(X[~complete], weight[~complete], patterns)
         X, weight = X[complete], weight[complete]

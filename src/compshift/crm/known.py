@@ -16,14 +16,15 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from array_api_compat import device
 
 from compshift._checks import check_same_order, check_same_rows
 from compshift._errors import InputError, listing, shown, unknown_name
-from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.arrays import FloatArray, IntArray, index_like, is_other_library, namespace
 from compshift.core.columns import Column, as_mapping, read_columns
 from compshift.core.groups import GroupSpace
 from compshift.core.posterior import agreement, rows_by_known_values
-from compshift.crm.features import prediction_features, rows_of
+from compshift.crm.features import labels_in_numpy, prediction_features, rows_of
 from compshift.crm.inputs import reject_names
 from compshift.data.dataset import as_known
 
@@ -34,24 +35,39 @@ Classifier = TypeVar("Classifier", bound="GroupClassifier")
 
 
 def predict_known(
-    clf: Classifier, X: Any, attributes: Any, predict: Callable[[Classifier, FloatArray], Sequence[Any]]
+    clf: Classifier,
+    X: Any,
+    attributes: Any,
+    predict: Callable[[Classifier, FloatArray], Sequence[Any]],
+    *,
+    any_library: bool = False,
 ) -> list[Any]:
     """Check features and known attributes, call ``predict`` on them, and return its arrays, with one row per sample.
 
     ``predict`` takes a classifier and features (r, p). It is called once if ``attributes`` is None, otherwise once for
-    each set of samples with the same known values, with a classifier whose prior is restricted to agreeing groups.
+    each set of samples with the same known values, with a classifier whose prior is restricted to agreeing groups. With
+    ``any_library``, features that scikit-learn dispatches on are passed on in their library.
     """
     check_same_order({"X": X, "attributes": attributes})
-    X = prediction_features(clf, X)
+    (attributes,) = labels_in_numpy(X, {"attributes": attributes})
+    X = prediction_features(clf, X, any_library=any_library)
     if attributes is None:
         return list(predict(clf, X))
     results: list[Any] = []
     for rows, part in restricted_parts(clf, known_codes(clf, attributes, len(X))):
         found = predict(part, rows_of(X, rows))
-        results = results or [np.empty((len(X), *array.shape[1:]), dtype=array.dtype) for array in found]
+        results = results or [_empty(array, len(X)) for array in found]
         for result, array in zip(results, found, strict=True):
-            result[rows] = array
+            result[index_like(rows, result) if is_other_library(result) else rows] = array
     return results
+
+
+def _empty(array: Any, n_rows: int) -> Any:
+    """Return an uninitialised array like ``array`` with another number of rows."""
+    shape = (n_rows, *array.shape[1:])
+    if is_other_library(array):
+        return namespace(array).empty(shape, dtype=array.dtype, device=device(array))
+    return np.empty(shape, dtype=array.dtype)
 
 
 def known_codes(clf: GroupClassifier, attributes: Any, n_rows: int) -> IntArray:

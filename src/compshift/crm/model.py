@@ -12,7 +12,17 @@ from sklearn.exceptions import ConvergenceWarning
 
 from compshift._checks import check_no_overflow
 from compshift._errors import ExtrapolationWarning, InputError
-from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
+from compshift.core.arrays import (
+    BLOCK_CELLS,
+    DEVICE_BLOCK_CELLS,
+    FloatArray,
+    IntArray,
+    empty_like,
+    is_other_library,
+    like,
+    namespace,
+    row_blocks,
+)
 from compshift.core.bias import ENOUGH_SAMPLES
 from compshift.core.candidates import Candidates
 from compshift.core.energy import linear_energies
@@ -138,10 +148,12 @@ class CRMModel:
         return trust * self.bias + (1 - trust) * self.cumulant_bias
 
     def energies(self, X: Features) -> FloatArray:
-        """Return the energies (n, D) of samples (n, p) that are not yet transformed."""
-        features = self.energy_features(X) - self.feature_mean
+        """Return the energies (n, D) of samples (n, p) that are not yet transformed, in the library of the samples."""
+        features = self.energy_features(X)
+        features = features - (like(self.feature_mean, features) if is_other_library(features) else self.feature_mean)
         with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
-            return np.asarray(check_no_overflow(linear_energies(features, self.coef), "energies"))
+            energies: FloatArray = check_no_overflow(linear_energies(features, self.coef), "energies")
+        return energies
 
     def energy_features(self, X: FloatArray) -> FloatArray:
         """Return the features (n, q) of which energies are linear functions: transformed, or computed by the basis."""
@@ -166,7 +178,8 @@ class CRMModel:
     ) -> list[FloatArray]:
         """Apply ``function`` to each attribute, block by block, and return its results, (n, d_i) each."""
         table = self.candidates.table
-        results = [np.empty((len(X), self.candidates.space.cardinalities[attribute])) for attribute in attributes]
+        sizes = [self.candidates.space.cardinalities[attribute] for attribute in attributes]
+        results = [empty_like(X, (len(X), size)) for size in sizes]
 
         def fill(rows: slice, energies: FloatArray) -> None:
             for attribute, result in zip(attributes, results, strict=True):
@@ -180,7 +193,7 @@ class CRMModel:
 
         A position of −1 marks a group that is not a candidate and gives −inf.
         """
-        result = np.empty((len(X), len(self.candidates.groups) if position is None else len(position)))
+        result: FloatArray = empty_like(X, (len(X), len(self.candidates.groups) if position is None else len(position)))
 
         def fill(rows: slice, energies: FloatArray) -> None:
             result[rows] = group_log_posterior(energies, self.candidates.table, log_score, position)
@@ -190,12 +203,13 @@ class CRMModel:
 
     def best_group(self, X: Features, log_score: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return the position of the most probable candidate of each sample and its log q(z|x), (n,) each."""
-        best, log_proba = np.empty(len(X), dtype=np.int64), np.empty(len(X))
+        log_proba = empty_like(X, (len(X),))
+        best = namespace(log_proba).zeros_like(log_proba, dtype=namespace(log_proba).int64)
 
         def fill(rows: slice, energies: FloatArray) -> None:
-            posterior = group_log_posterior(energies, self.candidates.table, log_score)
-            best[rows] = np.argmax(posterior, axis=1)
-            log_proba[rows] = np.max(posterior, axis=1)
+            xp, posterior = namespace(energies), group_log_posterior(energies, self.candidates.table, log_score)
+            best[rows] = xp.argmax(posterior, axis=1)
+            log_proba[rows] = xp.max(posterior, axis=1)
 
         self._fill_blocks(X, len(self.candidates.groups), fill)
         return best, log_proba
@@ -205,6 +219,10 @@ class CRMModel:
 
         ``width`` is the number of array elements that ``fill`` needs per sample.
         """
+        if is_other_library(X):
+            for block in row_blocks(len(X), width, DEVICE_BLOCK_CELLS):
+                fill(block, self.energies(X[block]))
+            return
 
         def fill_rows(rows: slice) -> None:
             for part in row_blocks(rows.stop - rows.start, width, 2 * BLOCK_CELLS):

@@ -23,7 +23,18 @@ import numpy as np
 
 from compshift._checks import MAX_FEATURE, check_finite, check_magnitude
 from compshift._errors import InputError
-from compshift.core.arrays import BLOCK_CELLS, FloatArray, row_blocks, safe_log
+from compshift.core.arrays import (
+    BLOCK_CELLS,
+    DEVICE_BLOCK_CELLS,
+    Array,
+    FloatArray,
+    is_other_library,
+    like,
+    namespace,
+    row_blocks,
+    safe_log,
+    to_numpy,
+)
 from compshift.core.energy import GroupTable, Risk, expected_risk, linear_energies, step_one_risk
 from compshift.core.sparse import Features, SparseRows, stored_entries
 from compshift.crm.blocks import ArrayRows, Block, SummableRows, Sums, over_blocks
@@ -50,20 +61,22 @@ PROBES = 16
 factor of two is sufficient."""
 
 
-def signed_root(X: FloatArray) -> FloatArray:
+def signed_root(X: Array) -> Array:
     r"""Return the signed square root of features (n, p): :math:`x \mapsto \mathrm{sign}(x) \sqrt{|x|}`."""
-    return np.asarray(np.sign(X) * np.sqrt(np.abs(X)))
+    xp = namespace(X)
+    return xp.sign(X) * xp.sqrt(xp.abs(X))
 
 
-def unit_length(X: FloatArray) -> FloatArray:
+def unit_length(X: Array) -> Array:
     r"""Return features (n, p) with rows of length 1: :math:`x \mapsto x / \lVert x \rVert_2`; rows of zeros stay zero.
 
     Rows are first divided by their largest absolute value, so that squares neither overflow nor underflow.
     """
-    largest = np.abs(X).max(axis=1, keepdims=True)  # (n, 1)
-    scaled = X / np.where(largest > 0, largest, 1.0)
-    length = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]  # (n, 1), at least 1 unless the row is zero
-    return np.asarray(scaled / np.where(length > 0, length, 1.0))
+    xp = namespace(X)
+    largest = xp.max(xp.abs(X), axis=1, keepdims=True)  # (n, 1)
+    scaled = X / xp.where(largest > 0, largest, xp.ones_like(largest))
+    length = xp.sqrt(xp.einsum("ij,ij->i", scaled, scaled))[:, None]  # (n, 1), at least 1 unless the row is zero
+    return scaled / xp.where(length > 0, length, xp.ones_like(length))
 
 
 def transformed(X: Features, transform: str) -> Features:
@@ -97,6 +110,8 @@ class Standard(NamedTuple):
         """Return the standardised features of samples (b, p)."""
         if isinstance(features, SparseRows):
             return (features - self.mean) / (np.inf if self.constant else self.scale)
+        if is_other_library(features):
+            return (features - like(self.mean, features)) / (np.inf if self.constant else self.scale)
         result: FloatArray = np.subtract(features, self.mean, dtype=np.float64)
         result /= np.inf if self.constant else self.scale
         return result
@@ -105,7 +120,7 @@ class Standard(NamedTuple):
 def standardise(X: Features, sample_weight: FloatArray) -> tuple[Features, Standard]:
     """Return the standardised features, centred and with mean square 1, and their centre and scale."""
     standard = standard_of(ArrayRows(X, np.zeros(len(X), dtype=np.int64), sample_weight))
-    if isinstance(X, SparseRows):
+    if isinstance(X, SparseRows) or is_other_library(X):
         return standard.of(X), standard
     result = np.empty_like(X)
 
@@ -145,6 +160,10 @@ def standard_of(rows: SummableRows) -> Standard:
 
 def _first_sums(block: Block) -> Sums:
     """Return the total weight, the weighted sum of the features (p,), and their largest absolute value."""
+    if is_other_library(block.features):  # of finite numbers, in double precision
+        xp = namespace(block.features)
+        weighted, largest = block.weight @ block.features, xp.max(xp.abs(block.features))
+        return Sums((to_numpy(xp.sum(block.weight)), to_numpy(weighted), to_numpy(largest)))
     features = block.features if isinstance(block.features, SparseRows) else np.asarray(block.features, np.float64)
     entries = stored_entries(features)
     largest = max(float(entries.max(initial=0.0)), -float(entries.min(initial=0.0)))
@@ -166,14 +185,20 @@ def _second_sums(block: Block, mean: FloatArray, unit: float) -> Sums:
         centred = centred / unit
         row_squares = centred.row_squares()
     else:
-        centred = np.subtract(block.features, mean, dtype=np.float64)
-        low, high = centred.min(axis=0, initial=np.inf), centred.max(axis=0, initial=-np.inf)
+        if is_other_library(block.features):
+            xp, centred = namespace(block.features), block.features - like(mean, block.features)
+            low, high = to_numpy(xp.min(centred, axis=0)), to_numpy(xp.max(centred, axis=0))
+        else:
+            xp, centred = np, np.subtract(block.features, mean, dtype=np.float64)
+            low, high = centred.min(axis=0, initial=np.inf), centred.max(axis=0, initial=-np.inf)
         correction = block.weight @ centred
         centred /= unit
-        row_squares = np.einsum("ij,ij->i", centred, centred)
-    along = centred @ _probes(centred.shape[1])  # (b, q)
+        row_squares = xp.einsum("ij,ij->i", centred, centred)
+    probes = _probes(centred.shape[1])
+    along = centred @ (like(probes, centred) if is_other_library(centred) else probes)  # (b, q)
     products = ((block.weight[:, None] * along).T @ centred).T  # (p, q)
-    return Sums((correction, np.asarray(block.weight @ row_squares), products, np.stack([high, -low])))
+    squares = block.weight @ row_squares
+    return Sums((to_numpy(correction), np.asarray(to_numpy(squares)), to_numpy(products), np.stack([high, -low])))
 
 
 def _add_and_max(one: Sums, other: Sums) -> Sums:
@@ -332,13 +357,15 @@ def block_risk(
 ) -> Sums:
     """Return a block's contribution to the risk of step 1: value, weight gradient (D, p) and score gradient (k,).
 
-    ``kernel`` computes the risk from energies; it decides what ``block.position`` means.
+    The passes over the samples are computed in the library of their features, and the sums are NumPy arrays. ``kernel``
+    computes the risk from energies; it decides what ``block.position`` means.
     """
     features = block.features if standard is None else standard.of(block.features).astype(precision, copy=False)
     energies = linear_energies(features, weight)  # (b, D)
     risk = _risk(energies, block.position, block.weight / total_weight, seen, log_score, kernel)
-    gradient = (risk.energy_gradient.T @ features).astype(np.float64, copy=False)
-    return Sums((np.asarray(risk.value), gradient, risk.score_gradient))
+    gradient = to_numpy(risk.energy_gradient.T @ features).astype(np.float64, copy=False)
+    value = risk.value if isinstance(risk.value, float) else to_numpy(risk.value)
+    return Sums((np.asarray(value), gradient, to_numpy(risk.score_gradient)))
 
 
 def _risk(
@@ -349,18 +376,21 @@ def _risk(
     log_score: FloatArray,
     kernel: Callable[..., Risk] = step_one_risk,
 ) -> Risk:
-    """Compute the kernel's risk in blocks of samples that fit into a core's cache."""
+    """Compute the kernel's risk in blocks of samples that fit into a core's cache, or in large ones on a device."""
     cells = max(2 * BLOCK_CELLS, len(seen.left) * len(seen.right))
+    if is_other_library(energies):
+        cells = max(DEVICE_BLOCK_CELLS, cells)
     blocks = list(row_blocks(len(energies), seen.width + energies.shape[1], cells))
     if len(blocks) == 1:
         return kernel(energies, position, weight, seen, log_score)
     value = 0.0
-    energy_gradient, score_gradient = np.empty_like(energies), np.zeros(len(log_score))
+    energy_gradient = namespace(energies).empty_like(energies)
+    score_gradient = np.zeros(len(log_score))
     for rows in blocks:
         risk = kernel(energies[rows], position[rows], weight[rows], seen, log_score)
         value += float(risk.value)
         energy_gradient[rows] = risk.energy_gradient
-        score_gradient += risk.score_gradient
+        score_gradient += to_numpy(risk.score_gradient)
     return Risk(value, energy_gradient, score_gradient)
 
 

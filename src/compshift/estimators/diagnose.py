@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 from compshift._checks import check_count, check_same_order, check_same_rows
 from compshift._errors import InputError
 from compshift.core.accuracy import Calibration, calibration
-from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax, logmatmulexp
+from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax, logmatmulexp, to_numpy
 from compshift.core.columns import read_columns
 from compshift.crm.base import GroupClassifier, check_group_classifier
 from compshift.crm.features import prediction_features
@@ -133,7 +133,7 @@ def diagnose(
     unknown = np.full(len(clf.groups_), np.nan)
     gap = np.full(len(seen), np.nan)
     if hasattr(clf, "learned_bias_"):
-        gap = np.abs(clf.bias_ - clf.learned_bias_)[seen]
+        gap = np.abs(to_numpy(clf.bias_) - to_numpy(clf.learned_bias_))[seen]
     return Diagnosis(
         space=clf.space_,
         groups=clf.groups_,
@@ -143,8 +143,8 @@ def diagnose(
         interaction_by_group=by_candidate(by_group, np.nan),
         interaction_error_by_group=by_candidate(by_group_error, np.nan),
         bias_gap=by_candidate(gap, np.nan),
-        effective_sample_size=getattr(clf, "effective_sample_size_", unknown),
-        pareto_k=getattr(clf, "pareto_k_", unknown),
+        effective_sample_size=to_numpy(getattr(clf, "effective_sample_size_", unknown)),
+        pareto_k=to_numpy(getattr(clf, "pareto_k_", unknown)),
         log_likelihood=float(entries_at(log_proba, position).mean()),
         correction=Difference.of(compared.additive, compared.uncorrected),
         interaction=Difference.of(compared.saturated, compared.additive),

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from compshift._errors import InputError, an
-from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.arrays import BoolArray, FloatArray, IntArray, to_numpy
 from compshift.core.bias import ENOUGH_SAMPLES, HEAVY_TAIL
 from compshift.core.groups import GroupSpace
 from compshift.metrics.evaluation import expected_accuracy
@@ -300,7 +300,7 @@ class ReliabilityDisplay:
         check_has_groups(clf, "effective_sample_size_", "a CRMClassifier")
         order, n_groups = least_reliable(clf, MAX_GROUPS)
         labels = [_short_label(clf.space_, code) for code in clf.groups_[order]]
-        size, tail = clf.effective_sample_size_[order], clf.pareto_k_[order]
+        size, tail = to_numpy(clf.effective_sample_size_)[order], to_numpy(clf.pareto_k_)[order]
         return cls(labels, clf.seen_[order], size, tail, n_groups).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
@@ -356,7 +356,7 @@ def least_reliable(clf: Any, limit: int) -> tuple[IntArray, int]:
 
     These are the unseen groups inside the hull or, if there are none, the seen groups.
     """
-    size = clf.effective_sample_size_
+    size = to_numpy(clf.effective_sample_size_)
     unseen = clf.inside_hull_ & ~clf.seen_
     shown = np.flatnonzero((unseen if unseen.any() else clf.seen_) & np.isfinite(size) & (size > 0))
     return shown[np.argsort(size[shown], kind="stable")][:limit], len(shown)

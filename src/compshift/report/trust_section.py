@@ -13,7 +13,7 @@ import numpy as np
 
 from compshift._errors import InputError
 from compshift.core.accuracy import calibration, confidence_bins, wilson_interval
-from compshift.core.arrays import BoolArray, FloatArray
+from compshift.core.arrays import BoolArray, FloatArray, to_numpy
 from compshift.core.bias import ENOUGH_SAMPLES, HEAVY_TAIL
 from compshift.data.dataset import GroupedDataset
 from compshift.estimators.diagnose import diagnose
@@ -134,7 +134,8 @@ def bias_sentences(clf: Any, evaluation: Evaluation | None) -> list[str]:
     if not unseen.any():
         return ["No unseen group can be extrapolated.", convergence_words(clf.bias_gap_)]
     measured, expected = _accuracies(clf, evaluation)
-    words = bias_words(clf.effective_sample_size_[unseen], clf.pareto_k_[unseen], measured[unseen], expected[unseen])
+    size, tail = to_numpy(clf.effective_sample_size_), to_numpy(clf.pareto_k_)
+    words = bias_words(size[unseen], tail[unseen], measured[unseen], expected[unseen])
     return [words, convergence_words(clf.bias_gap_)]
 
 
@@ -242,7 +243,7 @@ def _bias_charts(clf: Any) -> list[Chart]:
     """Return charts of the evidence behind the biases of extrapolated groups or, if there are none, of seen groups."""
     if not hasattr(clf, "effective_sample_size_"):
         return []
-    size, tail = clf.effective_sample_size_, clf.pareto_k_
+    size, tail = to_numpy(clf.effective_sample_size_), to_numpy(clf.pareto_k_)
     order, n_groups = least_reliable(clf, MAX_DOTS)
     if not n_groups:
         return []
