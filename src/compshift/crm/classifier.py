@@ -201,10 +201,11 @@ class CRMClassifier(FittedCRM):
         X : array, sparse matrix, DataFrame (n, p), FeatureStore, or Dask array or DataFrame
             Features, all finite numbers, in a NumPy array, a tensor, a sparse matrix of SciPy, which is never made
             dense, or a table of pandas, Polars or Arrow. With scikit-learn's ``array_api_dispatch``, passes over a
-            tensor, in ``fit`` and in predictions, are computed by its library on its device. A ``compshift.data.FeatureStore`` is read in blocks, once per
-            evaluation of the risk; under torchrun each process reads some of its rows. ``y`` and ``attributes`` are
-            then column names of the store. The partitions of a Dask collection stay with its workers; ``y``,
-            ``attributes`` and ``sample_weight`` must then be Dask collections with the same rows in each partition.
+            tensor, in ``fit`` and in predictions, are computed by its library on its device. A
+            ``compshift.data.FeatureStore`` is read in blocks, once per evaluation of the risk; under torchrun each
+            process reads some of its rows. ``y`` and ``attributes`` are then column names of the store. The partitions
+            of a Dask collection stay with its workers; ``y``, ``attributes`` and ``sample_weight`` must then be Dask
+            collections with the same rows in each partition.
         y : (n,) or (n, t)
             Classes to predict: one target or several. Text, numbers, booleans or categories, in an array or a table.
         attributes : (n,) or (n, s), optional
