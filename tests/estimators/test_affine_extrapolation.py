@@ -164,7 +164,7 @@ class TestTheEquation:
     def test_seen_groups_alone_keep_their_calibrated_posterior(self, calibration):
         X, codes, X_new, *_ = additive()
         clf = fit(AffineExtrapolation(LogisticRegression(), calibration=calibration, random_state=0), X, codes)
-        proba = group_probabilities(clf.estimator_, X_new, 5)
+        proba = group_probabilities(clf.estimators_, X_new, 5)
         calibrated = clf._calibration(log_floored(proba, clf.floor_)[0])
         share = np.where(clf.seen_, np.exp(clf.log_partition_), 0)
         clf.set_prior(share / share.sum())
@@ -325,6 +325,60 @@ class TestParameters:
         assert not hasattr(base, "classes_")  # only clones are fitted
 
 
+class CountedFits(GaussianNB):
+    """Counts the rows of every fit."""
+
+    fits = []
+
+    def fit(self, X, y):
+        self.fits.append(len(X))
+        return super().fit(X, y)
+
+
+class TestEnsemble:
+    @pytest.fixture(autouse=True)
+    def _no_fits(self):
+        CountedFits.fits.clear()
+
+    def test_the_estimator_is_fitted_once_per_fold_and_not_to_all_rows(self):
+        X, codes, *_ = additive()
+        clf = fit(AffineExtrapolation(CountedFits(), ensemble=True, cv=3, random_state=0), X, codes)
+        assert len(clf.estimators_) == 3
+        assert sum(CountedFits.fits) == 2 * len(X)
+        assert max(CountedFits.fits) < len(X)
+        with pytest.raises(AttributeError, match="no estimator is fitted to all rows: use estimators_"):
+            _ = clf.estimator_
+        alone = fit(AffineExtrapolation(CountedFits(), cv=3, random_state=0), X, codes)
+        assert CountedFits.fits[-1] == len(X)
+        assert alone.estimators_ == [alone.estimator_]
+        assert alone.floor_ == clf.floor_
+        np.testing.assert_array_equal(alone.log_partition_, clf.log_partition_)  # both of the same out-of-fold rows
+
+    def test_probabilities_of_the_folds_are_averaged(self):
+        X, codes, X_new, *_ = additive()
+        clf = fit(AffineExtrapolation(GaussianNB(), ensemble=True, random_state=0), X, codes)
+        proba = np.mean([estimator.predict_proba(X_new) for estimator in clf.estimators_], axis=0)
+        np.testing.assert_allclose(group_probabilities(clf.estimators_, X_new, 5), proba, atol=1e-12)
+        clf.estimators_[1:] = []
+        one = clf.predict_proba(X_new)
+        clf.estimators_ *= 4
+        np.testing.assert_allclose(clf.predict_proba(X_new), one, atol=1e-12)
+
+    def test_a_fold_with_a_single_group_predicts_that_group(self):
+        X = np.array([[0.0], [0.1], [0.2], [0.3], [5.0]])
+        codes = np.array([[0, 0]] * 4 + [[1, 0]])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # too few rows for anything else
+            clf = fit(AffineExtrapolation(GaussianNB(), ensemble=True, cv=2, random_state=0), X, codes)
+        proba = group_probabilities(clf.estimators_, np.array([[5.0]]), 2)
+        np.testing.assert_allclose(proba, [[0.5, 0.5]])
+
+    def test_another_value_than_a_flag_raises(self):
+        X, codes, *_ = additive()
+        with pytest.raises(InputError, match="ensemble is 'auto': pass True or False"):
+            fit(AffineExtrapolation(GaussianNB(), ensemble="auto"), X, codes)
+
+
 def test_the_documentation_says_which_methods_are_missing():
     text = " ".join(AffineExtrapolation.__doc__.split())
     assert "it has no ``save``, ``explain`` or ``group_frame``" in text
@@ -429,7 +483,7 @@ class TestFallBack:
         clf = AffineExtrapolation(GaussianNB(), cv=2, prior="train", random_state=0)
         with pytest.warns(UserWarning, match="cannot be extrapolated"):
             clf.fit(X, codes[:, 0], attributes=codes[:, 1:])
-        proba = log_floored(group_probabilities(clf.estimator_, X[:9], 58), clf.floor_)[0]
+        proba = log_floored(group_probabilities(clf.estimators_, X[:9], 58), clf.floor_)[0]
         expected = np.exp(proba) / np.exp(proba).sum(axis=1, keepdims=True)
         np.testing.assert_allclose(np.exp(clf.group_log_proba(X[:9]))[:, clf.seen_], expected, atol=1e-12)
 

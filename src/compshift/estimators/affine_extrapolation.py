@@ -10,7 +10,14 @@ import numpy as np
 from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter, validate_data
 
-from compshift._checks import changed_names_error, check_count, check_positive, check_unmasked, unreadable_error
+from compshift._checks import (
+    changed_names_error,
+    check_count,
+    check_flag,
+    check_positive,
+    check_unmasked,
+    unreadable_error,
+)
 from compshift._errors import InputError, InputTypeError, an, check_name
 from compshift._progress import CallbackSupportMixin, reported_to_callbacks
 from compshift.core.affine import WEIGHTS, affine_log_posterior, affine_weights, log_floored, log_partition
@@ -101,8 +108,11 @@ class AffineExtrapolation(CallbackSupportMixin, GroupClassifier):
     support : "hull", "all", "observed", or codes of shape (g, m), default="hull"
         Candidate groups, the only ones that can be predicted. All must lie inside the affine hull, because other
         groups have no affine weights.
+    ensemble : bool, default=False
+        Whether to predict with the clones of the folds, whose probabilities are averaged, as in scikit-learn's
+        ``CalibratedClassifierCV``. This saves the fit to all rows, but predictions take ``cv`` times as long.
     n_jobs : int, optional
-        Number of the ``cv + 1`` fits that run in parallel, as in joblib.
+        Number of the ``cv + 1`` fits (``cv`` with ``ensemble``) that run in parallel, as in joblib.
     random_state : int, RandomState or None, default=None
         Seed of the folds. The random state of the estimator is not changed.
 
@@ -136,8 +146,11 @@ class AffineExtrapolation(CallbackSupportMixin, GroupClassifier):
         Share of the out-of-fold probabilities that were below the floor.
     extrapolates_ : bool
         Whether unseen groups are predicted; False after the fallback that is described above.
+    estimators_ : list of classifiers
+        The fitted estimators, whose probabilities predictions average: one fitted to all rows or, with ``ensemble``,
+        one per fold.
     estimator_ : classifier
-        The estimator, fitted to all rows.
+        The estimator, fitted to all rows; not available with ``ensemble``.
 
     References
     ----------
@@ -169,6 +182,7 @@ class AffineExtrapolation(CallbackSupportMixin, GroupClassifier):
         floor: float | str = "auto",
         prior: Any = "uniform",
         support: Any = "hull",
+        ensemble: bool = False,
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
@@ -180,6 +194,7 @@ class AffineExtrapolation(CallbackSupportMixin, GroupClassifier):
         self.floor = floor
         self.prior = prior
         self.support = support
+        self.ensemble = ensemble
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -221,7 +236,8 @@ class AffineExtrapolation(CallbackSupportMixin, GroupClassifier):
 
             fits = GroupFits(self.estimator, X, position, None if sample_weight is None else weight)
             folds = row_folds(position, cv, random_numbers(self.random_state))
-            out_of_fold, self.estimator_ = fits.cross_fit(folds, check_jobs(self.n_jobs))
+            n_jobs, ensemble = check_jobs(self.n_jobs), check_flag(self.ensemble, "ensemble")
+            out_of_fold, self.estimators_ = fits.cross_fit(folds, n_jobs, ensemble=ensemble)
             self.floor_ = best_floor(floors, out_of_fold, position, weight)
             log_proba, low = log_floored(out_of_fold, self.floor_)
             self.floored_ = float(np.mean(low))
@@ -244,9 +260,16 @@ class AffineExtrapolation(CallbackSupportMixin, GroupClassifier):
                 self._fall_back_if_better(log_proba, candidates.seen_groups[position], weight, floored=floored)
             return self
 
+    @property
+    def estimator_(self) -> Any:
+        """The estimator, fitted to all rows."""
+        if len(self.estimators_) > 1:
+            raise AttributeError("with ensemble=True no estimator is fitted to all rows: use estimators_")
+        return self.estimators_[0]
+
     def _log_posterior_blocks(self, X: Any) -> Iterator[tuple[slice, FloatArray]]:
         """Yield blocks of rows with log q(z|x) of every candidate, (b, g)."""
-        proba = group_probabilities(self.estimator_, X, len(self.hull_.observed))
+        proba = group_probabilities(self.estimators_, X, len(self.hull_.observed))
         yield from self._blocks_from(log_floored(proba, self.floor_)[0], self.extrapolates_)
 
     def _blocks_from(

@@ -7,13 +7,14 @@ classifier is overconfident on the rows that it was fitted to.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
 from sklearn.utils.parallel import delayed
@@ -49,17 +50,22 @@ class GroupFits:
     position: IntArray  # (n,) index of each row's seen group, from 0 to k − 1
     sample_weight: FloatArray | None  # (n,)
 
-    def cross_fit(self, folds: IntArray, n_jobs: int | None) -> tuple[FloatArray, Any]:
-        """Return out-of-fold probabilities (n, k), and a clone fitted to all rows."""
+    def cross_fit(self, folds: IntArray, n_jobs: int | None, *, ensemble: bool) -> tuple[FloatArray, list[Any]]:
+        """Return out-of-fold probabilities (n, k), and the estimators to predict with.
+
+        These are the clones of the folds for an ``ensemble``, otherwise a single clone fitted to all rows.
+        """
         parts = [np.flatnonzero(folds == fold) for fold in range(int(folds.max()) + 1)]
-        jobs = [delayed(self._held_out)(rows) for rows in parts]
-        *held_out, estimator = in_parallel(
-            "fits of the estimator", [*jobs, delayed(self._fit)(np.arange(len(self.X)))], n_jobs
-        )
+        jobs = [delayed(self._held_out)(rows, ensemble) for rows in parts]
+        if not ensemble:
+            jobs.append(delayed(self._fit)(np.arange(len(self.X))))
+        results = in_parallel("fits of the estimator", jobs, n_jobs)
         proba = np.empty((len(self.X), int(self.position.max()) + 1))
-        for rows, part in zip(parts, held_out, strict=True):
+        estimators = []
+        for rows, (part, estimator) in zip(parts, results, strict=False):
             proba[rows] = part
-        return proba, estimator
+            estimators.append(estimator)
+        return proba, estimators if ensemble else results[-1:]
 
     def _fit(self, rows: Any) -> Any:
         """Fit a clone to some of the rows."""
@@ -67,19 +73,26 @@ class GroupFits:
         with _report_failure(self.estimator, "its fit to the groups, numbered from 0"):
             return clone(self.estimator).fit(_safe_indexing(self.X, rows), self.position[rows], **weights)
 
-    def _held_out(self, rows: IntArray) -> FloatArray:
-        """Return probabilities (b, k) of the rows from a clone fitted to all other rows."""
-        n_groups = int(self.position.max()) + 1
+    def _held_out(self, rows: IntArray, keep: bool) -> tuple[FloatArray, Any]:
+        """Return probabilities (b, k) of the rows from a clone fitted to all other rows, and with ``keep`` the clone."""
         others = np.setdiff1d(np.arange(len(self.X)), rows)
-        present = np.unique(self.position[others])
-        if len(present) > 1:
-            return group_probabilities(self._fit(others), _safe_indexing(self.X, rows), n_groups)
-        proba = np.zeros((len(rows), n_groups))  # most classifiers cannot be fitted to a single group
-        proba[:, present] = 1.0
-        return proba
+        if len(np.unique(self.position[others])) > 1:
+            clone_of_fold = self._fit(others)
+        else:  # most classifiers cannot be fitted to a single group
+            clone_of_fold = DummyClassifier().fit(np.zeros((len(others), 1)), self.position[others])
+        proba = group_probabilities([clone_of_fold], _safe_indexing(self.X, rows), int(self.position.max()) + 1)
+        return proba, clone_of_fold if keep else None
 
 
-def group_probabilities(estimator: Any, X: Any, n_groups: int) -> FloatArray:
+def group_probabilities(estimators: Sequence[Any], X: Any, n_groups: int) -> FloatArray:
+    """Return the probability of each seen group, (n, k), averaged over fitted estimators."""
+    total = _group_probabilities(estimators[0], X, n_groups)
+    for estimator in estimators[1:]:
+        total += _group_probabilities(estimator, X, n_groups)
+    return total / len(estimators)
+
+
+def _group_probabilities(estimator: Any, X: Any, n_groups: int) -> FloatArray:
     """Return the probability of each seen group, (n, k); it is 0 for groups that the estimator was not fitted to."""
     who = f"estimator ({type(estimator).__name__})"
     classes = _fitted_groups(who, getattr(estimator, "classes_", None), n_groups)
