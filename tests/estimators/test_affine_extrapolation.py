@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -328,7 +329,7 @@ class TestParameters:
 class CountedFits(GaussianNB):
     """Counts the rows of every fit."""
 
-    fits = []
+    fits: ClassVar[list[int]] = []
 
     def fit(self, X, y):
         self.fits.append(len(X))

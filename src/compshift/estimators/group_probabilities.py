@@ -74,7 +74,10 @@ class GroupFits:
             return clone(self.estimator).fit(_safe_indexing(self.X, rows), self.position[rows], **weights)
 
     def _held_out(self, rows: IntArray, keep: bool) -> tuple[FloatArray, Any]:
-        """Return probabilities (b, k) of the rows from a clone fitted to all other rows, and with ``keep`` the clone."""
+        """Return probabilities (b, k) of the rows from a clone fitted to all other rows; with ``keep``, also the clone.
+
+        Otherwise None takes its place, so that it is not sent between processes.
+        """
         others = np.setdiff1d(np.arange(len(self.X)), rows)
         if len(np.unique(self.position[others])) > 1:
             clone_of_fold = self._fit(others)
