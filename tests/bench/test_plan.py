@@ -1,11 +1,13 @@
 """Planning: scenarios, methods, and invalid plans."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from compshift import ExtrapolationWarning, InputError
+from compshift.bench.convex_methods import CONVEX_METHODS
 from compshift.bench.plan import BenchPlan, choose_methods, make_plan, scenario_name
 from compshift.bench.protocol import Protocol
 from compshift.bench.results import stored_results
@@ -148,6 +150,14 @@ def test_the_choice_of_a_ridge_is_in_the_estimate(tmp_path, monkeypatch):
         for select in ("balanced", "combinations")
     )
     assert chosen > 1.5 * drawn
+
+
+def test_convex_methods_on_features_are_chosen_without_importing_torch(monkeypatch):
+    expected = choose_methods([*CONVEX_METHODS, "groupdro"], tuning=False)[:-1]
+    monkeypatch.setitem(sys.modules, "compshift.methods.registry", None)  # its import raises
+    assert choose_methods(CONVEX_METHODS, tuning=False) == expected
+    with pytest.raises(ImportError):
+        choose_methods(CONVEX_METHODS, tuning=True)
 
 
 def test_methods_without_torch(monkeypatch):

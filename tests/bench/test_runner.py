@@ -14,6 +14,7 @@ from compshift.bench.plan import make_plan
 from compshift.bench.records import scores
 from compshift.bench.results import stored_results
 from compshift.bench.runner import Runner
+from compshift.bench.sources import SharedData
 from compshift.report.tables import to_csv
 from tests.bench.small import Inline, birds, run
 
@@ -273,3 +274,35 @@ def test_every_job_has_a_device_of_its_own(tmp_path):
     assert set(executor.used) == {"cuda:0", "cuda:1"}
     assert all(len(set(devices)) == len(devices) for devices in in_flight)  # never two jobs on one device
     assert sorted(runner.free_devices) == ["cuda:0", "cuda:1"]
+
+
+class Sharing(Inline):
+    """Executor in this process, which records the files that jobs map."""
+
+    def __init__(self):
+        super().__init__()
+        self.files, self.warmed_up = [], 0
+
+    def submit(self, function, argument):
+        if function is abs:
+            self.warmed_up += 1
+            return Future()
+        self.files.append(argument.shared)
+        return super().submit(function, argument)
+
+
+def test_jobs_on_shared_data_give_the_same_results(tmp_path):
+    source = birds(tmp_path / "b.npz")
+    expected, _, _ = run(tmp_path / "alone", [source], ("crm", "mixup"), ("water,sea", "none"), seeds=1)
+    plan = make_plan([source], ("crm", "mixup"), ("water,sea", "none"), draws=2, seeds=1, steps=20)
+    store, executor = plan.store(tmp_path / "shared"), Sharing()
+    with SharedData() as shared:
+        outcome = Runner(plan.units, store, executor, shared=shared).run()
+        assert executor.files == [shared.path(source, source.digest())] * outcome.new
+    assert executor.warmed_up == 1
+    assert outcome.failures == []
+    assert to_csv(stored_results(store)) == to_csv(stored_results(expected))
+    with SharedData() as shared:  # every job is stored already: neither the workers nor the data are needed
+        Runner(plan.units, store, executor, shared=shared).run()
+        assert source not in shared
+    assert executor.warmed_up == 1

@@ -1,12 +1,14 @@
 """Data sets of a benchmark: digests, order of attributes, downloads."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from compshift import InputError
 from compshift.bench.plan import make_plan
-from compshift.bench.sources import DataSource, data_digest, named_source
+from compshift.bench.sources import DataSource, SharedData, data_digest, mapped_data, named_source
 from compshift.data import benchmark
 from tests.bench.small import birds
 from tests.data.trees import waterbirds
@@ -54,3 +56,30 @@ def test_a_download_is_read_from_the_root_or_a_subfolder_named_after_it(tmp_path
         folder.rename(folder.with_name("moved"))
     with pytest.raises(InputError, match=r"metadata\.csv"):
         named_source("waterbirds", tmp_path, features=True)
+
+
+def test_shared_data_are_written_once_mapped_and_removed(tmp_path):
+    source = birds(tmp_path / "birds.npz")
+    with SharedData() as shared:
+        assert source not in shared
+        path = shared.path(source, source.digest())
+        assert source in shared
+        assert shared.path(source, source.digest()) == path
+        found, expected = mapped_data(path), source.load()
+        assert isinstance(found.X.base, np.memmap)
+        assert not found.X.flags.writeable
+        np.testing.assert_array_equal(found.X, expected.X)
+        np.testing.assert_array_equal(found.codes, expected.codes)
+        assert data_digest(found) == source.digest()
+    assert not Path(path).exists()
+
+
+def test_workers_load_data_that_cannot_be_shared(tmp_path):
+    source = birds(tmp_path / "birds.npz")
+    waterbirds(tmp_path / "waterbirds", "wilds")
+    with SharedData() as shared:
+        assert shared.path(source, "another digest") is None  # the worker says that the data have changed
+        missing = replace(source, path=str(tmp_path / "missing.npz"))
+        assert shared.path(missing, source.digest()) is None
+        named = named_source("waterbirds", tmp_path, features=False)
+        assert shared.path(named, named.digest()) is None

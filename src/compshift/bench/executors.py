@@ -125,10 +125,10 @@ class _LokyExecutor:
 
 
 def _start_worker(parent: int) -> None:
-    """Make this worker exit when its parent has died, and let its memory grow further before loky replaces it.
+    """Import what jobs need, and make this worker exit when its parent has died.
 
     A killed parent cannot stop its workers. By default loky treats 300 MB of memory growth as a leak and replaces the
-    worker, but here the growth is the loaded data.
+    worker, but here the growth is the loaded data, so the limit is raised.
     """
     from joblib.externals.loky import process_executor
 
@@ -141,6 +141,7 @@ def _start_worker(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    import compshift.bench.jobs  # noqa: F401 - while the parent loads data
 
 
 @contextmanager

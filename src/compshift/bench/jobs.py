@@ -32,7 +32,7 @@ from compshift.bench.paper import POOL_METHOD
 from compshift.bench.pool import set_apart
 from compshift.bench.protocol import Protocol
 from compshift.bench.records import RECORD_VERSION, Record, package_versions
-from compshift.bench.sources import DataSource
+from compshift.bench.sources import DataSource, mapped_data
 from compshift.bench.trained_methods import DivergedError, JobBusyError, train_method
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.data.dataset import GroupedDataset
@@ -183,6 +183,7 @@ class Work:
     plugins: tuple[tuple[str, str], ...] = ()  # name and source code of each plugin
     folder: str | None = None  # folder for the checkpoints of a training run; None for a temporary folder
     device: str = "auto"  # device to fine-tune on
+    shared: str | None = None  # file of ``SharedData`` with the data set; None if the worker loads it from its source
 
 
 def run_job(work: Work) -> Record:
@@ -223,11 +224,14 @@ def _result(work: Work) -> Record:
 
         for name, code in work.plugins:
             add_plugin(Plugin(name, code))
-    whole = source.load()
-    if source.digest() != job.data.digest:
-        raise InputError(
-            f"the data set {source.label!r} has changed since the jobs were planned: run the same command again"
-        )
+    if work.shared is not None:
+        whole = mapped_data(work.shared)
+    else:
+        whole = source.load()
+        if source.digest() != job.data.digest:
+            raise InputError(
+                f"the data set {source.label!r} has changed since the jobs were planned: run the same command again"
+            )
     protocol = job.data.protocol
     dropped = np.array(job.dropped, dtype=np.int64).reshape(-1, len(whole.space.names))
     with warnings.catch_warnings():

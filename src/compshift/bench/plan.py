@@ -229,7 +229,8 @@ def choose_methods(names: Sequence[str], plugins: Sequence[Any] = (), *, tuning:
             f"{POOL_METHOD!r} is 'crm' with a pool of unlabelled rows: name 'crm', and pass the pool as "
             "unlabelled='test'"
         )
-    if find_spec("torch") is None:
+    convex = not tuning and not plugins and set(names) <= set(CONVEX_METHODS)  # PyTorch takes a second to import
+    if convex or find_spec("torch") is None:
         return _convex_methods(names, tuning=tuning)
     from compshift.methods.registry import METHODS, add_plugin, load_installed, method_class
 

@@ -28,6 +28,7 @@ from compshift.bench.executors import Executor
 from compshift.bench.jobs import Job, Unit, Work, run_job
 from compshift.bench.records import RECORD_VERSION, Record
 from compshift.bench.selection import choose_draw, selection_rule
+from compshift.bench.sources import SharedData
 from compshift.bench.store import Store
 
 JOBS_PER_SLOT = 2
@@ -82,8 +83,11 @@ class Runner:
         threads: int = 1,
         plugins: tuple[tuple[str, str], ...] = (),
         listener: BenchListener | None = None,
+        shared: SharedData | None = None,
     ) -> None:
+        """Queue the first stage of every unit; ``shared`` is for workers that can map files of this machine."""
         self.store, self.executor, self.threads, self.plugins = store, executor, threads, plugins
+        self.shared = shared
         self.listener = listener or BenchListener()
         self.free_devices = deque(executor.devices)  # without a running job; empty if jobs choose a device themselves
         self.queue: deque[tuple[Job, _Progress]] = deque()
@@ -146,8 +150,17 @@ class Runner:
         self.starts[job.key] += 1
         folder = None if job.is_convex else str(self.store.run_path(job.key).resolve())
         device = self.free_devices.popleft() if self.executor.devices else "auto"
-        work = Work(job, self.threads, self.plugins, folder, device)
+        work = Work(job, self.threads, self.plugins, folder, device, self._shared_path(job))
         self.running[self.executor.submit(run_job, work)] = (job, progress, lock, device)
+
+    def _shared_path(self, job: Job) -> str | None:
+        """Return the file with the job's data set for the workers to map; None if they load the data themselves."""
+        source = job.data.source
+        if self.shared is None or not source.features:
+            return None
+        if source not in self.shared:
+            self.executor.submit(abs, 0)  # the workers start while this process loads the data
+        return self.shared.path(source, job.data.digest)
 
     def _collect(self, future: Future[Record]) -> None:
         """Write the record of a job that ended, or queue the job again if its worker died."""

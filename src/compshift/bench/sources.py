@@ -7,11 +7,15 @@ the data, not on where the files are stored.
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Self
 
+import joblib
 import numpy as np
 
 from compshift._errors import InputError
@@ -100,6 +104,49 @@ class DataSource:
     def _is_bundled(self) -> bool:
         """Whether the data set needs no download; its digest ignores the samples, which may differ by rounding."""
         return self.known is not None and self.known.bundled
+
+
+class SharedData:
+    """Data sets with features, written once to temporary files that the worker processes of this machine map.
+
+    All workers then share the memory of the features, and none has to read, compute or hash them again.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="compshift-", ignore_cleanup_errors=True)
+        self._paths: dict[DataSource, str | None] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def __contains__(self, source: DataSource) -> bool:
+        return source in self._paths
+
+    def path(self, source: DataSource, digest: str) -> str | None:
+        """Return the file of the data set; write it if there is none yet.
+
+        Return None if the data set has no features, if its content does not have this digest, or if it cannot be read
+        or written; workers then load it themselves, and report what is wrong.
+        """
+        if source not in self._paths:
+            self._paths[source] = None
+            path = Path(self._folder.name) / f"{len(self._paths)}.joblib"
+            with suppress(InputError, OSError):
+                data = source.load()
+                if isinstance(data.samples, np.ndarray) and source.digest() == digest:
+                    joblib.dump(data, path)
+                    self._paths[source] = str(path)
+        return self._paths[source]
+
+
+@lru_cache(maxsize=4)
+def mapped_data(path: str) -> GroupedDataset:
+    """Return a data set of ``SharedData``, whose features are mapped into memory and cannot be written to."""
+    data: GroupedDataset = joblib.load(path, mmap_mode="r")
+    return replace(data, samples=np.asarray(data.samples))
 
 
 def named_source(name: str, root: Path | None, *, features: bool) -> DataSource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -223,7 +224,7 @@ def bench(
     from compshift.bench.protocol import PROTOCOLS
     from compshift.bench.results import stored_results
     from compshift.bench.runner import Runner
-    from compshift.bench.sources import file_source, is_named, named_source
+    from compshift.bench.sources import SharedData, file_source, is_named, named_source
     from compshift.bench.store import Store, write_view
     from compshift.bench.timing import UntimedError
     from compshift.cli.inputs import path_of, require_torch, warn_of_scales
@@ -299,8 +300,12 @@ def bench(
             backend, jobs, threads=threads, devices=own, scheduler=scheduler, address=address, patience=timeout
         ) as executor,
         bench_listener(plan.units, quiet=json) as listener,
+        SharedData() if backend == "loky" else nullcontext() as shared,
     ):
-        outcome = Runner(plan.units, store, executor, threads=threads, plugins=plan.plugins, listener=listener).run()
+        runner = Runner(
+            plan.units, store, executor, threads=threads, plugins=plan.plugins, listener=listener, shared=shared
+        )
+        outcome = runner.run()
     write_view(store)
     print_outcome(outcome, output, stored_results(store), as_json=json)
     if outcome.failures:
