@@ -24,7 +24,7 @@ COMMAND = f"bench digits-backgrounds --features --methods {','.join(METHODS)} --
 JOBS = 200
 """Fifty scenarios, each with one group dropped, by four methods."""
 
-TARGET = 1.2
+TARGET = 1.1
 
 
 def rows() -> Iterator[Row]:

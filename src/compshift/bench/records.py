@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -38,6 +39,12 @@ MAX_RUNS = 1_000_000
 
 def package_versions() -> dict[str, str]:
     """Return the versions of compshift and Python, and of numpy, scipy, scikit-learn and torch where installed."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Return the versions, which are read from files."""
     versions = {"compshift": __version__, "python": platform.python_version()}
     for name in ("numpy", "scipy", "scikit-learn", "torch"):
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -134,11 +133,13 @@ class SharedData:
         if source not in self._paths:
             self._paths[source] = None
             path = Path(self._folder.name) / f"{len(self._paths)}.joblib"
-            with suppress(InputError, OSError):
+            try:
                 data = source.load()
                 if isinstance(data.samples, np.ndarray) and source.digest() == digest:
                     joblib.dump(data, path)
                     self._paths[source] = str(path)
+            except (InputError, OSError):  # the disk may be full
+                path.unlink(missing_ok=True)
         return self._paths[source]
 
 
