@@ -252,7 +252,7 @@ class TestPaths:
             own = [accuracy[1, 1, group] for accuracy, *_ in found if not np.isnan(accuracy[1, 1, group])]
             assert scores.seen[1, group] == pytest.approx(np.mean(own))
             assert scores.unseen[1, group] == found[fold[group]][0][1, 0, group]
-        models = [fits[path[1]].model for *_, fits in found]
+        models = [fits[path[1]].model for _, _, fits, _ in found]
         by_fold = [rows.offset_accuracies(model, "shrunk") for rows, model in zip(parts, models, strict=True)]
         expected = np.nanmean(by_fold, axis=0).mean(axis=2)  # (offsets, 2)
         np.testing.assert_allclose(folds.offset_accuracies(scores.settings[1]), expected)

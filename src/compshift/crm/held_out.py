@@ -24,7 +24,7 @@ from compshift.crm.classifier import CRMClassifier
 from compshift.crm.fit import FitParams, Setting, StandardisedRows, step_one, step_two
 from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel
-from compshift.crm.solver import Parameters
+from compshift.crm.solver import CurvaturePairs, Parameters
 
 FOLD_TOL = 3e-3
 """Tolerance of the fits to folds; a smaller value hardly changes accuracies."""
@@ -116,13 +116,13 @@ def combination_scores(
     descending = sorted(path, key=lambda params: -params.alpha)
     calls = [delayed(_score_fold)(fold, descending, biases, max_iter, scorer) for fold in folds.parts]
     found = in_parallel("settings on held-out groups", calls, n_jobs)
-    for fold, (_, _, fits) in zip(folds.parts, found, strict=True):
-        fold.fits.update(fits)
+    for fold, (_, _, fits, pairs) in zip(folds.parts, found, strict=True):
+        fold.fits, fold.pairs = fits, pairs
     settings = tuple(Setting(params, bias) for params in path for bias in biases)
     fitted = [Setting(params, bias) for params in descending for bias in biases]
     order = [fitted.index(setting) for setting in settings]
-    by_group = _mean_over_folds([scores for scores, _, _ in found])[order]  # (s, 2, k)
-    by_scorer = None if scorer is None else np.array([scores for _, scores, _ in found])[:, order].T  # (s, folds)
+    by_group = _mean_over_folds([scores for scores, *_ in found])[order]  # (s, 2, k)
+    by_scorer = None if scorer is None else np.array([scores for _, scores, *_ in found])[:, order].T  # (s, folds)
     return CombinationScores(settings, by_group[:, 0], by_group[:, 1], folds.number, by_scorer, folds.lone)
 
 
@@ -177,6 +177,7 @@ class Fold:
         self.X, self.weight = data.X[~train], data.sample_weight[~train]
         self.position, self.unseen = data.position[~train], held[~train]
         self.fits: dict[FitParams, FoldFit] = {}
+        self.pairs = CurvaturePairs()
 
     def accuracy(self, model: CRMModel, bias: str, offset: float = 0.0) -> FloatArray:
         """Return accuracies (2, k) on held-out groups and on held-out samples of other groups; NaN without samples."""
@@ -255,20 +256,21 @@ class Folds(NamedTuple):
 
 def _score_fold(
     fold: Fold, path: Sequence[FitParams], biases: Sequence[str], max_iter: int, scorer: Scorer | None
-) -> tuple[FloatArray, list[float], dict[FitParams, FoldFit]]:
+) -> tuple[FloatArray, list[float], dict[FitParams, FoldFit], CurvaturePairs]:
     """Fit each element of the path to a fold, and score it with each bias.
 
-    Return the accuracies (s, 2, k), the scores by the scorer (s,), which are empty without a scorer, and the fits.
+    Return the accuracies (s, 2, k), the scores by the scorer (s,), which are empty without a scorer, and all fits to
+    the fold with their curvature.
     """
-    scores, by_scorer, fits = [], [], dict(fold.fits)
+    scores, by_scorer, fits, pairs = [], [], dict(fold.fits), fold.pairs
     for params in path:
         start = extrapolated_start(_nearest(fits, params), params)
-        fitted = step_one(fold.rows, params, tol=FOLD_TOL, max_iter=max_iter, start=start)
+        fitted = step_one(fold.rows, params, tol=FOLD_TOL, max_iter=max_iter, start=start, pairs=pairs)
         model = step_two(fold.candidates, fitted, tails=False)
         fits[params] = FoldFit(fitted.solution.start, model)
         scores += [fold.accuracy(model, bias) for bias in biases]
         by_scorer += [] if scorer is None else [fold.score(model, bias, scorer) for bias in biases]
-    return np.stack(scores), by_scorer, {params: fits[params] for params in path}
+    return np.stack(scores), by_scorer, fits, pairs
 
 
 def _nearest(fits: dict[FitParams, FoldFit], params: FitParams) -> list[tuple[FitParams, Parameters]]:

@@ -19,7 +19,7 @@ from compshift.crm.held_out import OFFSETS, CombinationScores, Folds, Scorer, co
 from compshift.crm.inputs import LabelledSamples
 from compshift.crm.problem import transformed_samples
 from compshift.crm.ridge import GROUP_SPREAD, default_alphas, further_alphas, ridge_criterion, typical_alpha
-from compshift.crm.solver import Parameters
+from compshift.crm.solver import CurvaturePairs, Parameters
 
 RELIABILITY_TOL = 1e-5
 """Tolerance of the fits whose tail indices are reported; at a weak ridge, larger values change them."""
@@ -165,8 +165,10 @@ def bias_reliability(data: LabelledSamples, settings: Sequence[Setting], prior: 
     first = settings[0].params
     path = {setting.params for setting in settings if setting.params._replace(alpha=first.alpha) == first}
     ends: list[tuple[FitParams, Parameters]] = []
+    pairs = CurvaturePairs()
     for params in sorted(path, key=lambda params: -params.alpha):
-        fitted = step_one(rows, params, tol=RELIABILITY_TOL, max_iter=max_iter, start=extrapolated_start(ends, params))
+        start = extrapolated_start(ends, params)
+        fitted = step_one(rows, params, tol=RELIABILITY_TOL, max_iter=max_iter, start=start, pairs=pairs)
         ends.append((params, fitted.solution.start))
         model = step_two(candidates, fitted)
         found = model.effective_sample_size[asked].min(), model.pareto_k[asked].max()
