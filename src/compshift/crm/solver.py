@@ -16,7 +16,7 @@ import math
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import NoConvergence, minimize, newton_krylov
 
 from compshift._errors import InputError
@@ -223,10 +223,10 @@ class _InverseHessian:
             return -gradient * min(1.0, 1.0 / float(np.abs(gradient).sum()))
         steps, changes = self.steps[: self.n], self.changes[: self.n]
         products = self.products[: self.n, : self.n]
-        first = solve_triangular(products, steps @ gradient, check_finite=False)  # (m,)
+        first = dtrtrs(products, steps @ gradient)[0]  # (m,)
         rest = gradient - first @ changes  # (N,)
         right = np.diag(products) * first - self.scale * (changes @ rest)
-        second = solve_triangular(products, right, trans="T", check_finite=False)  # (m,)
+        second = dtrtrs(products, right, trans=1)[0]  # (m,)
         return np.asarray(-(self.scale * rest + second @ steps))
 
 
