@@ -51,6 +51,9 @@ CROSS_FIT_FOLDS = 5
 CROSS_FIT_TOL = 1e-4
 """Smallest tolerance used for the fits that give out-of-fold energies; a smaller one would hardly change them."""
 
+OUT_OF_FOLD_TOL = 3e-4
+"""Tolerance of out-of-fold energies that predictions do not use; fits with it end in single precision."""
+
 MAX_OFFSET = 1e6
 """Largest absolute ``unseen_offset``, in nats: a larger value would round off digits of log-probabilities."""
 
@@ -203,7 +206,7 @@ def with_out_of_fold(
     rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
     start = warm_start(model, rows.standard)
     if fit_fold is None:
-        fit_fold = partial(_solve_fold, params=params, tol=CROSS_FIT_TOL, max_iter=max_iter)
+        fit_fold = partial(_solve_fold, params=params, tol=OUT_OF_FOLD_TOL, max_iter=max_iter)
     energies, temperature, bias = _cross_fitted(
         rows, CROSS_FIT_FOLDS, start, fit_fold, tol=CROSS_FIT_TOL, max_iter=max_iter
     )

@@ -181,16 +181,20 @@ class Fold:
 
     def accuracy(self, model: CRMModel, bias: str, offset: float = 0.0) -> FloatArray:
         """Return accuracies (2, k) on held-out groups and on held-out samples of other groups; NaN without samples."""
-        log_score = self.log_prior + offset * self.unseen_candidates - model.bias_of(bias)
-        return self._accuracy(model.log_sums(self.X, log_score, range(self.n_targets)))
+        return self.accuracies(model, [bias], offset)[0]
+
+    def accuracies(self, model: CRMModel, biases: Sequence[str], offset: float = 0.0) -> list[FloatArray]:
+        """Return the ``accuracy`` with each kind of bias."""
+        log_prior = self.log_prior + offset * self.unseen_candidates
+        log_scores = [log_prior - model.bias_of(bias) for bias in biases]
+        return [self._accuracy(sums) for sums in model.log_sums_of_scores(self.X, log_scores, range(self.n_targets))]
 
     def offset_accuracies(self, model: CRMModel, bias: str) -> FloatArray:
         """Return ``accuracy`` (offsets, 2, k) at each offset of unseen groups in OFFSETS, for the prior ``"hull"``."""
         log_score = self.candidates.log_prior("hull") - model.bias_of(bias)
-        of_seen, of_unseen = (
-            model.log_sums(self.X, np.where(mask, log_score, -np.inf), range(self.n_targets))
-            for mask in (~self.unseen_candidates, self.unseen_candidates)
-        )
+        masks = ~self.unseen_candidates, self.unseen_candidates
+        parts = [np.where(mask, log_score, -np.inf) for mask in masks]
+        of_seen, of_unseen = model.log_sums_of_scores(self.X, parts, range(self.n_targets))
         sums = []
         for one, other in zip(of_seen, of_unseen, strict=True):
             largest = np.maximum(one.max(axis=1), other.max(axis=1))[:, None]
@@ -268,7 +272,7 @@ def _score_fold(
         fitted = step_one(fold.rows, params, tol=FOLD_TOL, max_iter=max_iter, start=start, pairs=pairs)
         model = step_two(fold.candidates, fitted, tails=False)
         fits[params] = FoldFit(fitted.solution.start, model)
-        scores += [fold.accuracy(model, bias) for bias in biases]
+        scores += fold.accuracies(model, biases)
         by_scorer += [] if scorer is None else [fold.score(model, bias, scorer) for bias in biases]
     return np.stack(scores), by_scorer, fits, pairs
 
