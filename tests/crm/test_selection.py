@@ -12,6 +12,7 @@ from compshift.crm.held_out import (
     OFFSETS,
     CombinationScores,
     Fold,
+    Folds,
     _score_fold,
     combination_scores,
     extrapolated_start,
@@ -31,7 +32,6 @@ from compshift.crm.selection import (
 from compshift.crm.solver import Parameters, solve
 
 SPACE = GroupSpace.from_cardinalities([4, 4])
-NO_LEVELS = np.full((1, len(OFFSETS), 2), np.nan)
 
 
 def labelled(n=500, p=30, missing=(0, 5, 10), seed=0):
@@ -49,7 +49,7 @@ def table(unseen, seen=None, settings=()):
     """Scores (s, k) of settings."""
     unseen = np.atleast_2d(unseen)
     fold = np.where(np.isnan(unseen[0]), -1, np.arange(unseen.shape[1]))
-    return CombinationScores(settings, unseen, unseen if seen is None else np.atleast_2d(seen), fold, NO_LEVELS)
+    return CombinationScores(settings, unseen, unseen if seen is None else np.atleast_2d(seen), fold)
 
 
 class TestRules:
@@ -159,8 +159,10 @@ class TestClimb:
         assert kinds.count("zero") == 3
         assert 1 <= kinds.count("gaussian") <= 3
         assert found.setting_score.shape == (len(kinds),)
-        chosen = found.scores.settings.index(found.setting._replace(offset=0.0))
-        assert found.setting.offset == OFFSET_SHARE * equalising_offset(found.scores.offset_accuracies[chosen])
+        folds = Folds.of(data, fold, "hull", 0)
+        combination_scores(folds, [found.setting.params], ["extrapolated"], max_iter=1000)
+        expected = OFFSET_SHARE * equalising_offset(folds.offset_accuracies(found.setting))
+        assert found.setting.offset == pytest.approx(expected, abs=0.05)
 
 
 class TestLevels:
@@ -237,23 +239,23 @@ class TestPaths:
         groups = data.candidates.seen_groups
         fold = CombinationKFold(4).group_folds(SPACE, groups)
         path = [FitParams(1e-1), FitParams(1e-2)]
-        scores = combination_scores(data, fold, path, ["shrunk"], "hull", max_iter=1000, seed=3)
+        folds = Folds.of(data, fold, "hull", 3)
+        scores = combination_scores(folds, path, ["shrunk"], max_iter=1000)
         assert [setting.params for setting in scores.settings] == path
-        turned = combination_scores(data, fold, path[::-1], ["shrunk"], "hull", max_iter=1000, seed=3)
+        turned = combination_scores(Folds.of(data, fold, "hull", 3), path[::-1], ["shrunk"], max_iter=1000)
         assert [setting.params for setting in turned.settings] == path[::-1]
         np.testing.assert_array_equal(turned.unseen[::-1], scores.unseen)
-        np.testing.assert_array_equal(turned.offset_accuracies[::-1], scores.offset_accuracies)
         part = row_parts(data.position, 3)
-        found = []
-        for number in range(4):
-            rows = Fold(data, fold == number, part == number, "hull")
-            found.append(_score_fold(rows, path, ["shrunk"], 1000, None))
+        parts = [Fold(data, fold == number, part == number, "hull") for number in range(4)]
+        found = [_score_fold(rows, path, ["shrunk"], 1000, None) for rows in parts]
         for group in range(len(groups)):
-            own = [accuracy[1, 1, group] for accuracy, _, _ in found if not np.isnan(accuracy[1, 1, group])]
+            own = [accuracy[1, 1, group] for accuracy, *_ in found if not np.isnan(accuracy[1, 1, group])]
             assert scores.seen[1, group] == pytest.approx(np.mean(own))
             assert scores.unseen[1, group] == found[fold[group]][0][1, 0, group]
-        offset_accuracies = np.nanmean([level[1] for _, level, _ in found], axis=0)  # (offsets, 2, k)
-        np.testing.assert_allclose(scores.offset_accuracies[1], offset_accuracies.mean(axis=2))
+        models = [fits[path[1]].model for _, _, fits, _ in found]
+        by_fold = [rows.offset_accuracies(model, "shrunk") for rows, model in zip(parts, models, strict=True)]
+        expected = np.nanmean(by_fold, axis=0).mean(axis=2)  # (offsets, 2)
+        np.testing.assert_allclose(folds.offset_accuracies(scores.settings[1]), expected)
 
     def test_every_group_is_spread_over_the_parts_except_one_sample(self):
         position = np.repeat([0, 1, 2], [1, 2, 52])
@@ -291,7 +293,7 @@ class TestPaths:
                 return found
 
             monkeypatch.setattr("compshift.crm.fit.solve", counting)
-            combination_scores(data, fold, path, ["extrapolated"], "hull", max_iter=1000, seed=0)
+            combination_scores(Folds.of(data, fold, "hull", 0), path, ["extrapolated"], max_iter=1000)
             return sum(counts)
 
         assert iterations(warm=True) < 0.8 * iterations(warm=False)
@@ -327,7 +329,7 @@ class TestLoneClass:
     def test_it_counts_by_held_out_samples(self):
         data = labelled(missing=(12, 13, 14))
         fold = CombinationKFold().group_folds(SPACE, data.candidates.seen_groups)
-        scores = combination_scores(data, fold, [FitParams(0.1)], ["extrapolated"], "hull", max_iter=1000, seed=0)
+        scores = combination_scores(Folds.of(data, fold, "hull", 0), [FitParams(0.1)], ["extrapolated"], max_iter=1000)
         lone = data.candidates.seen_groups[:, 0] == 3
         assert lone.sum() == 1
         assert fold[lone] == -1
@@ -338,7 +340,7 @@ class TestLoneClass:
     def test_other_groups_that_are_never_held_out_do_not_count(self):
         data = labelled(missing=(4, 8, 12))  # place 0 occurs with one class only
         fold = CombinationKFold().group_folds(SPACE, data.candidates.seen_groups)
-        scores = combination_scores(data, fold, [FitParams(0.1)], ["extrapolated"], "hull", max_iter=1000, seed=0)
+        scores = combination_scores(Folds.of(data, fold, "hull", 0), [FitParams(0.1)], ["extrapolated"], max_iter=1000)
         assert (fold < 0).sum() == 1
         assert not scores.lone.any()
         np.testing.assert_allclose(scores.test_scores, scores.unseen[:, fold >= 0])

@@ -1,5 +1,7 @@
 """Minimisation of smooth risks: optimality, precision, and risks that overflow."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from compshift import GroupSpace, InputError
 from compshift.core.energy import GroupTable
 from compshift.crm.blocks import ArrayRows
 from compshift.crm.problem import StepOneProblem, standardise
-from compshift.crm.solver import RiskGradient, solve
+from compshift.crm.solver import CurvaturePairs, RiskGradient, _InverseHessian, solve
 
 
 def test_the_solution_is_stationary_for_rare_groups_too():
@@ -147,3 +149,67 @@ def test_a_risk_that_overflows_at_the_start_raises():
         InputError, match="the risk overflows at the starting point of the search: look for features or"
     ):
         solve(Overflowing(0), tol=1e-6, max_iter=30)
+
+
+class TestCurvaturePairs:
+    def test_a_direction_is_that_of_bfgs_updates_of_a_dense_inverse_hessian(self, monkeypatch):
+        monkeypatch.setattr("compshift.crm.solver.LBFGS_MEMORY", 4)
+        rng = np.random.default_rng(0)
+        root = rng.normal(size=(6, 6))
+        hessian, inverse = root @ root.T + np.eye(6), _InverseHessian(6)
+        steps = rng.normal(size=(7, 6))
+        for step in steps:
+            inverse.add(step, hessian @ step)
+        inverse.add(steps[0], -steps[0])  # not convex: left out
+        last = steps[-4:]
+        dense = np.eye(6) * (last[-1] @ hessian @ last[-1]) / np.square(hessian @ last[-1]).sum()
+        for step in last:
+            change = hessian @ step
+            left = np.eye(6) - np.outer(step, change) / (step @ change)
+            dense = left @ dense @ left.T + np.outer(step, step) / (step @ change)
+        gradient = rng.normal(size=6)
+        np.testing.assert_allclose(inverse.direction(gradient), -dense @ gradient)
+
+    def test_pairs_of_one_ridge_serve_another(self):
+        rng = np.random.default_rng(0)
+        root = rng.normal(size=(5, 5))
+        hessian, unit = root @ root.T + np.eye(5), rng.uniform(0.5, 2, size=5)
+        pairs, met = CurvaturePairs(), _InverseHessian(5)
+        ridge = np.array([1.0, 1.0, 1.0, 0.0, 0.0])
+        for step in rng.normal(size=(5, 5)):
+            met.add(step / unit, unit * ((hessian + np.diag(0.1 * ridge)) @ step))
+        pairs.update(met, unit, 0.1 * ridge)
+        other = pairs.inverse_hessian(np.ones(5), 0.7 * ridge)
+        np.testing.assert_allclose(other.changes[:5], other.steps[:5] @ (hessian + np.diag(0.7 * ridge)))
+
+    @pytest.mark.parametrize(("n", "p"), [(400, 30), (5000, 60)])
+    def test_fits_that_share_curvature_end_where_single_fits_do(self, n, p):
+        """The larger problem begins in single precision."""
+        plain, pairs = additive_problem([4, 3], n, p), CurvaturePairs()
+        for alpha in (1.0, 0.1, 0.01):
+            problem = replace(plain, alpha=alpha)
+            found = solve(problem, tol=1e-7, max_iter=500, pairs=pairs)
+            assert found.converged
+            expected = solve(problem, tol=1e-9, max_iter=500)
+            np.testing.assert_allclose(found.weight, expected.weight, atol=1e-5)
+            np.testing.assert_allclose(found.bias, expected.bias, atol=1e-5)
+
+    def test_shared_curvature_saves_evaluations_of_a_path(self):
+        plain, pairs = additive_problem([4, 3], 1000, 100), CurvaturePairs()
+
+        def evaluations(shared):
+            start, asked = None, []
+            for alpha in (0.3, 0.1, 0.03, 0.01, 0.003):
+                problem = replace(plain, alpha=alpha)
+                kept = pairs if shared else CurvaturePairs()
+                start = solve(Mixed(problem, None, asked), tol=3e-3, max_iter=500, start=start, pairs=kept).start
+            return len(asked)
+
+        assert evaluations(shared=True) < 0.85 * evaluations(shared=False)
+
+    def test_a_line_search_ends_at_rounding_errors(self):
+        problem = additive_problem([4, 3], 400, 10)
+        noisy = Mixed(problem, None, [], noise=1e-9)
+        found = solve(noisy, tol=1e-12, max_iter=200, pairs=CurvaturePairs())
+        assert found.gradient < 1e-3
+        assert len(noisy.asked) < 5000

@@ -108,10 +108,11 @@ def test_the_axis_is_logarithmic_for_more_than_two_attributes(tmp_path, monkeypa
 
 
 def test_the_alpha_that_is_good_on_unseen_and_on_seen_groups_is_chosen(monkeypatch):
-    def scored(_, fold, path, *__, **___):
+    def scored(folds, path, *_, **__):
+        fold = folds.number
         unseen, seen = ([[value] * len(fold) for value in values] for values in ((0.9, 0.7, 0.2), (0.1, 0.6, 0.95)))
         settings = tuple(Setting(params, "extrapolated") for params in path)
-        return CombinationScores(settings, np.array(unseen), np.array(seen), fold, np.full((3, 13, 2), np.nan))
+        return CombinationScores(settings, np.array(unseen), np.array(seen), fold)
 
     monkeypatch.setattr("compshift.studies.growth.combination_scores", scored)
     rng, space = np.random.default_rng(0), GroupSpace.from_cardinalities([3, 3])

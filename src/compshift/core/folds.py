@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,15 @@ def combination_folds(space: GroupSpace, groups: IntArray, n_splits: int, rng: n
 def _assign_in_order(columns: IntArray, width: int, order: IntArray, n_folds: int) -> IntArray:
     """Return the fold of each group, (k,), if groups are assigned in this ``order``; −1 for groups not in ``order``."""
     fold = np.full(len(columns), -1, dtype=np.int64)
-    remaining = [_Remaining(columns, width) for _ in range(n_folds)]
+    nothing_removed = _Remaining(columns, width)
+    remaining = [nothing_removed.copy() for _ in range(n_folds)]
     for position in order.tolist():
         for number in sorted(range(len(remaining)), key=lambda number: (remaining[number].n_removed, number)):
             if remaining[number].remove(position):
                 break
         else:
             number = len(remaining)
-            remaining.append(_Remaining(columns, width))
+            remaining.append(nothing_removed.copy())
             remaining[number].remove(position)
         fold[position] = number
     return fold
@@ -56,10 +58,10 @@ def _assign_in_order(columns: IntArray, width: int, order: IntArray, n_folds: in
 
 def can_be_removed(space: GroupSpace, groups: IntArray) -> BoolArray:
     """Return whether each of the distinct groups (k, m) is inside the hull of the others, (k,)."""
-    columns = groups + space.offsets
+    nothing_removed = _Remaining(groups + space.offsets, space.width)
     removable = np.ones(len(groups), dtype=np.bool_)
-    for position in Span(space.width).add_all(columns):  # groups outside this basis are removable
-        removable[position] = _Remaining(columns, space.width).remove(position)
+    for position in nothing_removed.basis:  # groups outside this basis are removable
+        removable[position] = nothing_removed.copy().remove(position)
     return removable
 
 
@@ -73,6 +75,12 @@ class _Remaining:
         self.columns, self.width = columns, width
         self.kept = np.ones(len(columns), dtype=np.bool_)
         self.basis = self._find_basis()
+
+    def copy(self) -> _Remaining:
+        """Return an independent copy."""
+        other = copy(self)
+        other.kept = self.kept.copy()
+        return other
 
     @property
     def n_removed(self) -> int:

@@ -199,7 +199,8 @@ class _ThreadLimit:
         self._lock = threading.Lock()
         self._holders = 0
         self._allowed = 1
-        self._limit: Any = None
+        self._libraries: list[Any] | None = None  # found only once: looking them up takes longer than a small block
+        self._before: list[int] = []
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._release_in_child)
 
@@ -219,24 +220,30 @@ class _ThreadLimit:
                 with self._lock:
                     self._holders -= 1
                     if self._holders == 0:
-                        self._limit.restore_original_limits()
+                        self._set_threads(self._before)
 
     def _release_in_child(self) -> None:
         """Lift the limit in a forked child process, where the threads that hold it do not exist."""
         self._lock = threading.Lock()
         if self._holders:
             self._holders = 0
-            self._limit.restore_original_limits()
+            self._set_threads(self._before)
 
     def _set(self) -> None:
         """Record the current number of threads of the libraries, and limit them to one."""
-        libraries = _controller().info()
-        paths = [library["filepath"] for library in libraries if library["user_api"] == "blas"]
-        selected = [path for path in paths if self._applies_to(Path(path))]
-        counts = [library["num_threads"] for library in libraries if library["filepath"] in selected]
+        if self._libraries is None:
+            known = _controller().select(user_api="blas").lib_controllers
+            self._libraries = [library for library in known if self._applies_to(Path(library.filepath))]
+        self._before = [int(library.num_threads) for library in self._libraries]
         # threadpoolctl lists no library if it does not know the BLAS, which then cannot be limited
-        self._allowed = max(counts, default=os.cpu_count() or 1)
-        self._limit = _controller().select(filepath=selected).limit(limits=1)
+        self._allowed = max(self._before) if self._before else os.cpu_count() or 1
+        self._set_threads([1] * len(self._before))
+
+    def _set_threads(self, counts: list[int]) -> None:
+        """Set the number of threads of each library, where it differs."""
+        for library, count, before in zip(self._libraries or (), counts, self._before, strict=True):
+            if before > 1:
+                library.set_num_threads(count)
 
 
 @cache

@@ -9,8 +9,8 @@ processes and the batches of a network.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +40,7 @@ from compshift.crm.gaussian import gaussian_energies
 from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel, OutOfFold
 from compshift.crm.problem import Standard, StepOneProblem, TemperatureProblem, standard_of, standardise
-from compshift.crm.solver import Parameters, Solution, solve
+from compshift.crm.solver import CurvaturePairs, Parameters, Solution, solve
 
 ANCHORS = ("zero", "gaussian")
 """Weights that the ridge can pull towards: zero, or those of additive Gaussians with one shared covariance."""
@@ -50,6 +50,9 @@ CROSS_FIT_FOLDS = 5
 
 CROSS_FIT_TOL = 1e-4
 """Smallest tolerance used for the fits that give out-of-fold energies; a smaller one would hardly change them."""
+
+OUT_OF_FOLD_TOL = 3e-4
+"""Tolerance of out-of-fold energies that predictions do not use; fits with it end in single precision."""
 
 MAX_OFFSET = 1e6
 """Largest absolute ``unseen_offset``, in nats: a larger value would round off digits of log-probabilities."""
@@ -99,7 +102,8 @@ def check_offset(offset: Any, *, auto: bool = False) -> float:
     return number
 
 
-class StandardisedRows(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class StandardisedRows:
     """Training samples in memory, with standardised features."""
 
     features: Features  # (n, p)
@@ -122,11 +126,19 @@ class StandardisedRows(NamedTuple):
 
     def problem(self, params: FitParams) -> StepOneProblem:
         """Return the optimisation problem of step 1 on all samples."""
-        anchor = None
-        if params.anchor == "gaussian":
-            anchor = gaussian_energies(self.features, self.position, self.weight, self.seen)
-        rows = ArrayRows(self.features, self.position, self.weight)
-        return StepOneProblem(rows, self.seen, self.frequency, params.alpha, anchor=anchor, spread=self.standard.spread)
+        anchor = self._gaussian_anchor if params.anchor == "gaussian" else None
+        spread = self.standard.spread
+        return StepOneProblem(self._rows, self.seen, self.frequency, params.alpha, anchor=anchor, spread=spread)
+
+    @cached_property
+    def _rows(self) -> ArrayRows:
+        """The samples as blocks; all problems share their copy in single precision."""
+        return ArrayRows(self.features, self.position, self.weight)
+
+    @cached_property
+    def _gaussian_anchor(self) -> Parameters:
+        """Energies of additive Gaussians, and their biases."""
+        return gaussian_energies(self.features, self.position, self.weight, self.seen)
 
     def subset(self, rows: IntArray) -> tuple[StandardisedRows, IntArray]:
         """Return some of the samples, with only the groups that occur in them, and the indices of these groups."""
@@ -194,7 +206,7 @@ def with_out_of_fold(
     rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
     start = warm_start(model, rows.standard)
     if fit_fold is None:
-        fit_fold = partial(_solve_fold, params=params, tol=CROSS_FIT_TOL, max_iter=max_iter)
+        fit_fold = partial(_solve_fold, params=params, tol=OUT_OF_FOLD_TOL, max_iter=max_iter)
     energies, temperature, bias = _cross_fitted(
         rows, CROSS_FIT_FOLDS, start, fit_fold, tol=CROSS_FIT_TOL, max_iter=max_iter
     )
@@ -237,11 +249,21 @@ def fit_streamed(
 
 
 def step_one(
-    rows: StandardisedRows, params: FitParams, *, tol: float, max_iter: int, start: Parameters | None = None
+    rows: StandardisedRows,
+    params: FitParams,
+    *,
+    tol: float,
+    max_iter: int,
+    start: Parameters | None = None,
+    pairs: CurvaturePairs | None = None,
 ) -> StepOne:
-    """Fit energies and biases to the seen groups; the search starts from ``start`` or else from the anchor."""
+    """Fit energies and biases to the seen groups; the search starts from ``start`` or else from the anchor.
+
+    Fits to the same samples at several ridges can share their curvature ``pairs``.
+    """
     problem = rows.problem(params)
-    solution = solve(problem, tol=tol, max_iter=max_iter, start=problem.anchor if start is None else start)
+    start = problem.anchor if start is None else start
+    solution = solve(problem, tol=tol, max_iter=max_iter, start=start, pairs=pairs)
     if params.cross_fit:
         fit_fold = partial(_solve_fold, params=params, tol=max(tol, CROSS_FIT_TOL), max_iter=max_iter)
         energies, temperature, bias = _cross_fitted(

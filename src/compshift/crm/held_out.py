@@ -24,7 +24,7 @@ from compshift.crm.classifier import CRMClassifier
 from compshift.crm.fit import FitParams, Setting, StandardisedRows, step_one, step_two
 from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel
-from compshift.crm.solver import Parameters
+from compshift.crm.solver import CurvaturePairs, Parameters
 
 FOLD_TOL = 3e-3
 """Tolerance of the fits to folds; a smaller value hardly changes accuracies."""
@@ -47,26 +47,16 @@ class CombinationScores(NamedTuple):
     unseen: FloatArray  # (s, k) accuracy on each group when it is held out
     seen: FloatArray  # (s, k) accuracy on held-out samples while their group stays in training, mean over folds
     fold: IntArray  # (k,) fold that holds out each group; −1 if none does
-    offset_accuracies: FloatArray  # (s, offsets, 2) means of unseen and seen at each of OFFSETS, under prior "hull"
     by_scorer: FloatArray | None = None  # (s, folds) score by a scorer on the held-out groups of each fold
     lone: BoolArray | None = None  # (k,) whether no group of the same class can be held out
 
     def joined(self, other: CombinationScores) -> CombinationScores:
         """Return these scores followed by the scores of further settings on the same folds."""
-        unseen, seen, offset_accuracies = (
-            np.concatenate(pair)
-            for pair in (
-                (self.unseen, other.unseen),
-                (self.seen, other.seen),
-                (self.offset_accuracies, other.offset_accuracies),
-            )
-        )
+        unseen, seen = (np.concatenate(pair) for pair in ((self.unseen, other.unseen), (self.seen, other.seen)))
         by_scorer = None
         if self.by_scorer is not None and other.by_scorer is not None:
             by_scorer = np.concatenate([self.by_scorer, other.by_scorer])
-        return CombinationScores(
-            self.settings + other.settings, unseen, seen, self.fold, offset_accuracies, by_scorer, self.lone
-        )
+        return CombinationScores(self.settings + other.settings, unseen, seen, self.fold, by_scorer, self.lone)
 
     @property
     def test_scores(self) -> FloatArray:
@@ -105,53 +95,42 @@ class CombinationScores(NamedTuple):
             self.unseen[order],
             self.seen[order],
             self.fold,
-            self.offset_accuracies[order],
             by_scorer,
             self.lone,
         )
 
 
 def combination_scores(
-    data: LabelledSamples,
-    fold: IntArray,
+    folds: Folds,
     path: Sequence[FitParams],
     biases: Sequence[str],
-    prior: Any,
     *,
     max_iter: int,
-    seed: int,
     n_jobs: int | None = None,
     scorer: Scorer | None = None,
 ) -> CombinationScores:
     """Fit the elements of ``path``, which differ only in alpha, on every fold, and score them with each of ``biases``.
 
-    ``fold`` (k,) is the fold that holds out each seen group, −1 for none.
+    The folds keep the fits: they are the warm starts of further fits, and offsets are chosen by them.
     """
     descending = sorted(path, key=lambda params: -params.alpha)
-    part = row_parts(data.position, seed)
-    if isinstance(prior, str) and prior == "train":  # "train" gives held-out groups probability 0
-        prior = "hull"
-    n_folds = max(int(fold.max()) + 1, 1)  # if no group can be held out, samples still can
-    calls = [
-        delayed(_score_fold)(
-            Fold(data, fold == number, part == number % ROW_PARTS, prior), descending, biases, max_iter, scorer
-        )
-        for number in range(n_folds)
-    ]
+    calls = [delayed(_score_fold)(fold, descending, biases, max_iter, scorer) for fold in folds.parts]
     found = in_parallel("settings on held-out groups", calls, n_jobs)
+    for fold, (_, _, fits, pairs) in zip(folds.parts, found, strict=True):
+        fold.fits, fold.pairs = fits, pairs
     settings = tuple(Setting(params, bias) for params in path for bias in biases)
     fitted = [Setting(params, bias) for params in descending for bias in biases]
     order = [fitted.index(setting) for setting in settings]
-    accuracies = np.stack([scores for scores, _, _ in found])[:, order]  # (folds, s, 2, k)
-    offset_accuracies = np.stack([scores for _, scores, _ in found])[:, order]  # (folds, s, offsets, 2, k)
+    by_group = _mean_over_folds([scores for scores, *_ in found])[order]  # (s, 2, k)
+    by_scorer = None if scorer is None else np.array([scores for _, scores, *_ in found])[:, order].T  # (s, folds)
+    return CombinationScores(settings, by_group[:, 0], by_group[:, 1], folds.number, by_scorer, folds.lone)
+
+
+def _mean_over_folds(accuracies: Sequence[FloatArray]) -> FloatArray:
+    """Return the mean of the accuracies of each fold, (..., k), over those that are not NaN."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # means of all-NaN slices, for example groups of one sample
-        by_group = np.nanmean(accuracies, axis=0)  # (s, 2, k)
-        by_offset = np.nanmean(np.nanmean(offset_accuracies, axis=0), axis=-1)
-    by_scorer = None if scorer is None else np.array([scores for _, _, scores in found])[:, order].T  # (s, folds)
-    return CombinationScores(
-        settings, by_group[:, 0], by_group[:, 1], fold, by_offset, by_scorer, _lone_classes(data, fold)
-    )
+        return np.asarray(np.nanmean(np.stack(accuracies), axis=0))
 
 
 def _lone_classes(data: LabelledSamples, fold: IntArray) -> BoolArray:
@@ -169,6 +148,13 @@ def row_parts(position: IntArray, seed: int) -> IntArray:
     """
     rank = ranks_in_group(position, np.random.default_rng(seed))
     return np.where(rank == 0, -1, (rank + position) % ROW_PARTS)
+
+
+class FoldFit(NamedTuple):
+    """A fit to the training samples of a fold: a warm start for other fits, and a model."""
+
+    start: Parameters
+    model: CRMModel
 
 
 class Fold:
@@ -190,19 +176,25 @@ class Fold:
         self.unseen_candidates = self.candidates.in_seen < 0  # (g,) without training samples
         self.X, self.weight = data.X[~train], data.sample_weight[~train]
         self.position, self.unseen = data.position[~train], held[~train]
+        self.fits: dict[FitParams, FoldFit] = {}
+        self.pairs = CurvaturePairs()
 
     def accuracy(self, model: CRMModel, bias: str, offset: float = 0.0) -> FloatArray:
         """Return accuracies (2, k) on held-out groups and on held-out samples of other groups; NaN without samples."""
-        log_score = self.log_prior + offset * self.unseen_candidates - model.bias_of(bias)
-        return self._accuracy(model.log_sums(self.X, log_score, range(self.n_targets)))
+        return self.accuracies(model, [bias], offset)[0]
+
+    def accuracies(self, model: CRMModel, biases: Sequence[str], offset: float = 0.0) -> list[FloatArray]:
+        """Return the ``accuracy`` with each kind of bias."""
+        log_prior = self.log_prior + offset * self.unseen_candidates
+        log_scores = [log_prior - model.bias_of(bias) for bias in biases]
+        return [self._accuracy(sums) for sums in model.log_sums_of_scores(self.X, log_scores, range(self.n_targets))]
 
     def offset_accuracies(self, model: CRMModel, bias: str) -> FloatArray:
         """Return ``accuracy`` (offsets, 2, k) at each offset of unseen groups in OFFSETS, for the prior ``"hull"``."""
         log_score = self.candidates.log_prior("hull") - model.bias_of(bias)
-        of_seen, of_unseen = (
-            model.log_sums(self.X, np.where(mask, log_score, -np.inf), range(self.n_targets))
-            for mask in (~self.unseen_candidates, self.unseen_candidates)
-        )
+        masks = ~self.unseen_candidates, self.unseen_candidates
+        parts = [np.where(mask, log_score, -np.inf) for mask in masks]
+        of_seen, of_unseen = model.log_sums_of_scores(self.X, parts, range(self.n_targets))
         sums = []
         for one, other in zip(of_seen, of_unseen, strict=True):
             largest = np.maximum(one.max(axis=1), other.max(axis=1))[:, None]
@@ -240,24 +232,56 @@ class Fold:
         )
 
 
+class Folds(NamedTuple):
+    """All folds of some samples."""
+
+    number: IntArray  # (k,) fold that holds out each seen group, −1 for none
+    parts: list[Fold]
+    lone: BoolArray  # (k,) whether no group of the same class can be held out
+
+    @classmethod
+    def of(cls, data: LabelledSamples, number: IntArray, prior: Any, seed: int) -> Folds:
+        """Divide samples into the folds that ``number`` (k,) says; they are scored under ``prior``."""
+        if isinstance(prior, str) and prior == "train":  # "train" gives held-out groups probability 0
+            prior = "hull"
+        part = row_parts(data.position, seed)
+        n_folds = max(int(number.max()) + 1, 1)  # if no group can be held out, samples still can
+        parts = [Fold(data, number == fold, part == fold % ROW_PARTS, prior) for fold in range(n_folds)]
+        return cls(number, parts, _lone_classes(data, number))
+
+    def offset_accuracies(self, setting: Setting) -> FloatArray:
+        """Return the mean accuracies on held-out and on seen groups at each of OFFSETS, (offsets, 2), of a setting.
+
+        The prior is ``"hull"``.
+        """
+        found = [fold.offset_accuracies(fold.fits[setting.params].model, setting.bias) for fold in self.parts]
+        return _mean_over_folds([*np.moveaxis(_mean_over_folds(found), -1, 0)])  # over folds, then over groups
+
+
 def _score_fold(
     fold: Fold, path: Sequence[FitParams], biases: Sequence[str], max_iter: int, scorer: Scorer | None
-) -> tuple[FloatArray, FloatArray, list[float]]:
+) -> tuple[FloatArray, list[float], dict[FitParams, FoldFit], CurvaturePairs]:
     """Fit each element of the path to a fold, and score it with each bias.
 
-    Return the accuracies (s, 2, k), the accuracies at each offset (s, offsets, 2, k), and the scores by the scorer
-    (s,), which are empty without a scorer.
+    Return the accuracies (s, 2, k), the scores by the scorer (s,), which are empty without a scorer, and all fits to
+    the fold with their curvature.
     """
-    scores, offset_accuracies, by_scorer = [], [], []
-    ends: list[tuple[FitParams, Parameters]] = []
+    scores, by_scorer, fits, pairs = [], [], dict(fold.fits), fold.pairs
     for params in path:
-        fitted = step_one(fold.rows, params, tol=FOLD_TOL, max_iter=max_iter, start=extrapolated_start(ends, params))
-        ends.append((params, fitted.solution.start))
+        start = extrapolated_start(_nearest(fits, params), params)
+        fitted = step_one(fold.rows, params, tol=FOLD_TOL, max_iter=max_iter, start=start, pairs=pairs)
         model = step_two(fold.candidates, fitted, tails=False)
-        scores += [fold.accuracy(model, bias) for bias in biases]
-        offset_accuracies += [fold.offset_accuracies(model, bias) for bias in biases]
+        fits[params] = FoldFit(fitted.solution.start, model)
+        scores += fold.accuracies(model, biases)
         by_scorer += [] if scorer is None else [fold.score(model, bias, scorer) for bias in biases]
-    return np.stack(scores), np.stack(offset_accuracies), by_scorer
+    return np.stack(scores), by_scorer, fits, pairs
+
+
+def _nearest(fits: dict[FitParams, FoldFit], params: FitParams) -> list[tuple[FitParams, Parameters]]:
+    """Return the fits that differ only in alpha, those of the most similar alphas last."""
+    alike = [other for other in fits if other._replace(alpha=params.alpha) == params]
+    alike.sort(key=lambda other: -abs(math.log(max(other.alpha, 1e-300) / max(params.alpha, 1e-300))))
+    return [(other, fits[other].start) for other in alike]
 
 
 def extrapolated_start(ends: Sequence[tuple[FitParams, Parameters]], params: FitParams) -> Parameters | None:

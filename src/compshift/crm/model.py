@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -161,7 +161,7 @@ class CRMModel:
 
     def marginals(self, X: Features, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         """Return log q(z_i|x) for each of the attributes, (n, d_i) each."""
-        return self._attribute_blocks(X, log_score, attributes, marginal_log_posterior)
+        return self._attribute_blocks(X, [log_score], attributes, marginal_log_posterior)[0]
 
     def log_sums(self, X: Features, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         r"""Return the ``marginals`` before they are normalised, (n, d_i) each, up to a term that depends on x alone.
@@ -171,19 +171,25 @@ class CRMModel:
         Groups whose ``log_score`` s(z) is −inf are left out. ``logaddexp`` of the results for two disjoint sets of
         groups is the result for their union.
         """
-        return self._attribute_blocks(X, log_score, attributes, marginal_log_sums)
+        return self.log_sums_of_scores(X, [log_score], attributes)[0]
+
+    def log_sums_of_scores(
+        self, X: Features, log_scores: Sequence[FloatArray], attributes: range
+    ) -> list[list[FloatArray]]:
+        """Return the ``log_sums`` for each of several scores of groups, from the same energies."""
+        return self._attribute_blocks(X, log_scores, attributes, marginal_log_sums)
 
     def _attribute_blocks(
-        self, X: Features, log_score: FloatArray, attributes: range, function: Callable[..., FloatArray]
-    ) -> list[FloatArray]:
-        """Apply ``function`` to each attribute, block by block, and return its results, (n, d_i) each."""
-        table = self.candidates.table
-        sizes = [self.candidates.space.cardinalities[attribute] for attribute in attributes]
-        results = [empty_like(X, (len(X), size)) for size in sizes]
+        self, X: Features, log_scores: Sequence[FloatArray], attributes: range, function: Callable[..., FloatArray]
+    ) -> list[list[FloatArray]]:
+        """Apply ``function`` to each score and attribute, block by block, and return its results, (n, d_i) each."""
+        table, sizes = self.candidates.table, self.candidates.space.cardinalities
+        results = [[empty_like(X, (len(X), sizes[attribute])) for attribute in attributes] for _ in log_scores]
 
         def fill(rows: slice, energies: FloatArray) -> None:
-            for attribute, result in zip(attributes, results, strict=True):
-                result[rows] = function(energies, table, log_score, attribute)
+            for log_score, of_score in zip(log_scores, results, strict=True):
+                for attribute, result in zip(attributes, of_score, strict=True):
+                    result[rows] = function(energies, table, log_score, attribute)
 
         self._fill_blocks(X, table.width, fill)
         return results

@@ -29,7 +29,7 @@ from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 from compshift.crm.coded import coded_samples, fit_codes
 from compshift.crm.fit import FitParams
-from compshift.crm.held_out import combination_scores
+from compshift.crm.held_out import Folds, combination_scores
 from compshift.data.gaussians import AdditiveGaussians
 from compshift.studies.figure_file import check_figure_path, new_figure, save_figure
 
@@ -140,7 +140,7 @@ def choose_alpha(
     fold = combination_folds(space, data.candidates.seen_groups, 10, rng)
     path = [FitParams(alpha) for alpha in alphas]
     seed = int(rng.integers(2**31))
-    scores = combination_scores(data, fold, path, ["extrapolated"], "hull", max_iter=1000, seed=seed)
+    scores = combination_scores(Folds.of(data, fold, "hull", seed), path, ["extrapolated"], max_iter=1000)
     parts = [np.nanmean(part, axis=1) for part in (scores.unseen, scores.seen) if not np.isnan(part).all()]
     if not parts:
         return sorted(alphas)[len(alphas) // 2]
