@@ -41,7 +41,8 @@ class Inline:
         self.submitted = []
 
     def submit(self, function, argument):
-        self.submitted.append(argument.job)
+        if hasattr(argument, "job"):  # workers are also started, by a call without a job
+            self.submitted.append(argument.job)
         future = Future()
         future.set_result(function(argument))
         return future

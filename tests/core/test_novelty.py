@@ -150,6 +150,7 @@ def test_distances_are_from_additive_centres_and_do_not_depend_on_constants():
     assert near.max() < 1.0
     far = means[:1] + 100 * rng.normal(size=(1, space.width))
     assert centres.distances(far)[0] > 100
+    assert 1e100 < centres.distances(1e200 * far)[0] < np.inf  # pytest would raise the warning of an overflow
     constants = np.repeat([[1e4, -3e3]], 3, axis=0).repeat([2, 3], axis=1)
     np.testing.assert_allclose(centres.distances(means[:3] + constants), near[:3], atol=1e-6)
     own = centres.distances(energies)

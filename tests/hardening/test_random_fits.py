@@ -53,6 +53,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "weights": ("minimum-norm", "minimum-variance", "sparse"), "calibration": ("additive", "temperature", None),
         "alpha": (1e-3, 1.0), "floor": ("auto", 1e-4, 0.02), "prior": CRM["prior"], "n_jobs": (None,),
         "support": ("hull", "hull", "all", "codes"), "random_state": (0, None),
+        "ensemble": (False, False, True),
     },
     "AdditiveGaussian": {
         "covariance": ("shared", "per-value"), "shrinkage": ("auto", 0.0, 0.3, 1.0), "penalty": ("auto", 0.1, 10.0),

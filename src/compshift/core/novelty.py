@@ -226,6 +226,10 @@ def frequency_intervals(
     return share, *wilson_interval(share, error**2, len(new), confidence)
 
 
+FARTHEST = 1e100
+"""Largest coordinate of a sample, whose square does not overflow."""
+
+
 class GroupCentres(NamedTuple):
     """Centres of groups in the space of energies, whitened within groups."""
 
@@ -251,7 +255,7 @@ class GroupCentres(NamedTuple):
         """Return the squared distance of every sample with energies (n, D) to the nearest centre, (n,)."""
         result = np.empty(len(energies))
         for rows in row_blocks(len(energies), len(self.centres) + sum(self.axes.shape)):
-            place = _contrasts(energies[rows], self.space) @ self.axes
+            place = np.clip(_contrasts(energies[rows], self.space) @ self.axes, -FARTHEST, FARTHEST)
             squares = (place**2).sum(axis=1)[:, None] - 2 * place @ self.centres.T + (self.centres**2).sum(axis=1)
             result[rows] = squares.min(axis=1)
         return np.maximum(result, 0.0)
