@@ -1,12 +1,13 @@
 import narwhals
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 
 from compshift import GroupSpace, InputError
 from compshift.core.columns import frame_like, read_columns
+
+pl = pytest.importorskip("polars")
 
 
 def values_and_codes(table, **kwargs):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -19,6 +18,8 @@ from compshift import (
     metrics,
     table_classifier,
 )
+
+pl = pytest.importorskip("polars")
 
 GROUPS = np.array([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)])
 RNG = np.random.default_rng(0)
