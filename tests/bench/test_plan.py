@@ -153,6 +153,7 @@ def test_the_choice_of_a_ridge_is_in_the_estimate(tmp_path, monkeypatch):
 
 
 def test_convex_methods_on_features_are_chosen_without_importing_torch(monkeypatch):
+    pytest.importorskip("torch")
     expected = choose_methods([*CONVEX_METHODS, "groupdro"], tuning=False)[:-1]
     monkeypatch.setitem(sys.modules, "compshift.methods.registry", None)  # its import raises
     assert choose_methods(CONVEX_METHODS, tuning=False) == expected

@@ -292,6 +292,7 @@ class Sharing(Inline):
 
 
 def test_jobs_on_shared_data_give_the_same_results(tmp_path):
+    pytest.importorskip("torch")
     source = birds(tmp_path / "b.npz")
     expected, _, _ = run(tmp_path / "alone", [source], ("crm", "mixup"), ("water,sea", "none"), seeds=1)
     plan = make_plan([source], ("crm", "mixup"), ("water,sea", "none"), draws=2, seeds=1, steps=20)

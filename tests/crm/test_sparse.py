@@ -140,7 +140,6 @@ def test_features_are_never_made_dense(monkeypatch):
         (lambda S: CRMClassifier(anchor="gaussian").fit(S, Y, attributes=A), "anchor='gaussian' needs the covariance"),
         (lambda S: CRMClassifierCV(anchor="gaussian").fit(S, Y, attributes=A), "anchor='gaussian' needs the covaria"),
         (lambda S: AdditiveGaussian().fit(S, Y, attributes=A), "X is sparse, but dense features are needed here"),
-        (lambda S: CRMBoostingClassifier().fit(S, Y, attributes=A), "X is sparse, but dense features are needed"),
         (lambda S: infer_attributes(S, Y), "X is sparse, but dense features are needed here: reduce X to a few hun"),
         (lambda S: CRMClassifier().fit(S, Y, attributes=A, unlabelled=S[:, :3]), "unlabelled cannot be read as sparse"),
         (lambda S: CRMClassifier().fit(S, Y, attributes=A).predict(S[:, :3]), "expecting 40 features as input"),
@@ -149,6 +148,12 @@ def test_features_are_never_made_dense(monkeypatch):
 def test_what_needs_dense_features_says_so(fit, message):
     with pytest.raises(InputError, match=message):
         fit(sparse.csr_matrix(X))
+
+
+def test_trees_need_dense_features():
+    pytest.importorskip("lightgbm")
+    with pytest.raises(InputError, match="X is sparse, but dense features are needed"):
+        CRMBoostingClassifier().fit(sparse.csr_matrix(X), Y, attributes=A)
 
 
 def test_bad_entries_are_named_by_row_and_column():

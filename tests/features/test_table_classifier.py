@@ -117,6 +117,7 @@ def test_features_for_linear_energies_are_a_frame_of_the_library(convert, librar
 
 
 def test_categories_for_boosted_energies_cannot_be_polars():
+    pytest.importorskip("polars")
     features = cs.TableFeatures("boosted").set_output(transform="polars").fit(TABLE)
     with pytest.raises(InputError, match=r"set_output\(transform='polars'\) is for energies='linear'"):
         features.transform(TABLE)
