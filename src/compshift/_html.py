@@ -1,4 +1,4 @@
-"""What notebooks show of results: sentences and a table, or a grid of groups."""
+"""HTML of results for notebooks: sentences and a table, or a grid of groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class TableResult:
-    """A result that is a table with some words above it: its text, and what a notebook shows."""
+    """Base of results that are shown as a table below some words, as text and in notebooks."""
 
     _missing = ""
     """Text of missing numbers."""

@@ -109,7 +109,7 @@ def reported_to_callbacks(estimator: Any) -> Iterator[None]:
 
 
 class _Report(Protocol):
-    """What is told about a loop."""
+    """A display, or callbacks, that follow the steps of a loop."""
 
     def advance(self) -> None:
         """Count one more step."""
@@ -183,23 +183,17 @@ class _DelayedBar:
                 self._open = True
 
     def _begin(self) -> None:
-        raise NotImplementedError
+        """Show the bar."""
 
     def _update(self) -> None:
-        raise NotImplementedError
+        """Show that a step was done."""
 
     def _end(self) -> None:
-        raise NotImplementedError
+        """Remove the bar, or say what was done."""
 
 
 class _LogLine(_DelayedBar):
-    """A line on standard error when the work ends, where that is no terminal."""
-
-    def _begin(self) -> None:
-        pass
-
-    def _update(self) -> None:
-        pass
+    """A line on standard error when the work ends, if that is not a terminal."""
 
     def _end(self) -> None:
         print(self._words(), file=sys.stderr, flush=True)

@@ -148,7 +148,7 @@ def load_model(model_uri: str | PathLike[str]) -> Any:
 
 
 class _PyFunc:
-    """What MLflow calls: ``predict`` with a method of the model."""
+    """Wrapper that MLflow calls: its ``predict`` calls a method of the model."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

@@ -60,7 +60,7 @@ NOT_TESTED = (
 
 @dataclass(frozen=True, eq=False)
 class MonitorReport:
-    """What ``monitor`` found in unlabelled rows; ``print`` it, or see ``to_frame`` and ``to_dict``.
+    """Results of ``monitor`` on unlabelled rows; ``print`` them, or see ``to_frame`` and ``to_dict``.
 
     p-values are adjusted for the number of tests: each is compared with ``level``, and if nothing is new, the
     probability that any is below ``level`` is about ``level`` at most.

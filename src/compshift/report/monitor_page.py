@@ -1,4 +1,4 @@
-"""What ``monitor`` found in rows of use, printed in the terminal and as a page."""
+"""Results of ``monitor`` as a table in the terminal and as a page."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from compshift.serve.model import KEYS, Query, ServedModel, TooLargeError, servi
 PREDICTING = {
     "/predict": "Predict the targets of rows, with the probability of every value.",
     "/predict_set": "Return the classes that cannot be excluded for each row, at a coverage.",
-    "/explain": "Return the most probable group of each row, and how reliable the prediction is.",
+    "/explain": "Return the most probable group of each row, how reliable that is, and what speaks for it.",
 }
 """Endpoints that take rows, with a summary of each."""
 
@@ -295,7 +295,7 @@ ERRORS = {
     503: "More requests in progress than are accepted",
     504: "No answer within the time limit",
 }
-"""What the status of an error means."""
+"""Meaning of each status code of an error."""
 
 
 def _computation(

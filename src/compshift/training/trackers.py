@@ -18,7 +18,7 @@ PROJECT = "compshift"
 """Project, or experiment, in which trackers file the runs."""
 
 PACKAGES = {"tensorboard": "'compshift[tensorboard]'", "mlflow": "'compshift[mlflow]'", "comet_ml": "comet-ml"}
-"""What to install for a tracker whose name is not that of its package."""
+"""Package of each tracker whose name differs from that of its package."""
 
 OWN_ID = {"mlflow": ("info", "run_id"), "aim": ("hash",), "clearml": ("id",)}
 """Trackers that choose a run's id themselves, and the attributes that lead to it."""
